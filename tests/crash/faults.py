@@ -31,6 +31,7 @@ from tests.crash.harness import (
 )
 from tests.crash.operations import OPERATIONS, Operation
 from tests.crash.places import ALICE, BOB, PROBES, deliver
+from tests.crash.raised import raised
 from tests.crash.views import Picture, view
 from tests.support.faults.disk import Image
 from tests.support.faults.recorder import Call, Recorder
@@ -173,9 +174,9 @@ def _meet(root: Path, recording: Recording, fault: Fault | None) -> _Outcome:
                 outcome.wrong.append(f"it is refused for good: {refusal}")
         except Unflushed:
             pass                        # its client gets no answer
-        except BaseException:
+        except Exception as error:
             if not place.broken:        # else the process has ended by now
-                outcome.wrong.append(f"it raises {traceback.format_exc(limit=-4)}")
+                outcome.wrong.append(raised("it raises", error))
         on = False
         outcome.answers = sum(isinstance(event.note, Answered) for event in recorder.events)
         outcome.broken = place.broken
@@ -189,8 +190,8 @@ def _meet(root: Path, recording: Recording, fault: Fault | None) -> _Outcome:
         if not place.broken and fault and fault.call % 2:
             try:
                 place.close()
-            except BaseException:
-                outcome.wrong.append(f"it does not close: {traceback.format_exc(limit=-4)}")
+            except Exception as error:
+                outcome.wrong.append(raised("it does not close", error))
     return outcome
 
 
@@ -215,9 +216,9 @@ def _goes_on_here(place: SeenPlace, operation: Operation, recording: Recording, 
         outcome.wrong += operation.inspect(place.store, outcome.answers)
         _keep_house(place.store)
         outcome.wrong += findings(place.store, operation)
-    except BaseException:
+    except Exception as error:
         if not place.broken:
-            outcome.wrong.append(f"it does not go on: {traceback.format_exc(limit=-4)}")
+            outcome.wrong.append(raised("it does not go on", error))
 
 
 def _keep_house(store: Store) -> None:
@@ -231,8 +232,8 @@ def _opened_again(root: Path, operation: Operation, recording: Recording, outcom
     how = "opened after a loss of power" if after_loss else "opened again"
     try:
         store = open_store(root, operation.settings)
-    except BaseException:
-        return [f"{how}: it does not open: {traceback.format_exc(limit=-4)}"]
+    except Exception as error:
+        return [raised(f"{how}: it does not open", error)]
     try:
         found, probes = _without_probe(view(store))
         wrong = findings(store, operation)
@@ -243,8 +244,8 @@ def _opened_again(root: Path, operation: Operation, recording: Recording, outcom
             wrong += goes_on(store, operation, view(store))
         if operation.finish is not None:
             wrong += operation.finish(store, recording.views[-1])
-    except BaseException:
-        wrong = [f"it does not work: {traceback.format_exc(limit=-4)}"]
+    except Exception as error:
+        wrong = [raised("it does not work", error)]
     finally:
         leave(store)
     return [f"{how}: {what}" for what in wrong]

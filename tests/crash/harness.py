@@ -9,7 +9,6 @@ import os
 import shutil
 import tempfile
 import time
-import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -35,6 +34,7 @@ from tests.crash.contents import contents
 from tests.crash.operations import OPERATIONS, Operation
 from tests.crash.places import CONTENTS, NEW, PROBES, TRACE, Place, deliver
 from tests.crash.places import Answered as Answer
+from tests.crash.raised import raised
 from tests.crash.views import Picture, differences, retold, view
 from tests.support.faults.disk import Disk, Event, Image
 from tests.support.faults.recorder import Recorder
@@ -325,8 +325,8 @@ def judged(root: Path, operation: Operation, recording: Recording, moments: list
             every: bool = False) -> list[str]:
     try:
         store = open_store(root, operation.settings)
-    except BaseException:
-        return [f"it does not open: {traceback.format_exc(limit=-4)}"]
+    except Exception as error:
+        return [raised("it does not open", error)]
     try:
         recovery = recovery_of(store)
         wrong = [f"it was taken for an older one: {event.found}" for event in (
@@ -344,8 +344,8 @@ def judged(root: Path, operation: Operation, recording: Recording, moments: list
         if before is None:
             before = recording.known[key] = Known(found, _used(store, operation, recording, found))
         wrong += before.wrong
-    except BaseException:
-        return [f"it does not work: {traceback.format_exc(limit=-4)}"]
+    except Exception as error:
+        return [raised("it does not work", error)]
     finally:
         leave(store)
     return wrong

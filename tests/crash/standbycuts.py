@@ -11,7 +11,6 @@ had come to it.
 
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -46,6 +45,7 @@ from tests.crash.harness import (
     told,
 )
 from tests.crash.operations import OPERATIONS, Operation
+from tests.crash.raised import raised
 from tests.crash.views import Picture, retold, view
 from tests.store.standby.test_cascade import THIRD, Further
 from tests.support.faults.disk import Image
@@ -265,8 +265,8 @@ def judge(recording: Recording, how: str, image: Image, moments: Sequence[Moment
             with standbyprocess.alone(root):
                 promotion.promote(root)
             store = open_store(root, operation.settings)
-        except BaseException as error:
-            wrong = [f"it cannot be promoted: {error!r}"]
+        except Exception as error:
+            wrong = [raised("it cannot be promoted", error)]
         else:
             wrong = [*_judged(operation, way, recording, moments, store)]
     first = moments[0]
@@ -289,8 +289,8 @@ def _judged(operation: Operation, way: Way, recording: Recording, moments: Seque
         if way.third and way.last == "two":
             yield from _followed(operation, way, recording, moments, store)
         yield from goes_on(store, operation, found)
-    except BaseException:
-        yield f"it does not work: {traceback.format_exc(limit=-4)}"
+    except Exception as error:
+        yield raised("it does not work", error)
     finally:
         leave(store)
 
