@@ -13,6 +13,7 @@ import itertools
 import os
 import stat
 import time
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from attrs import frozen
@@ -109,15 +110,30 @@ def look(folder: Path) -> tuple[list[Inside], list[Inside]]:
     cannot be read.
     """
     living, dead = [], []
-    for path in filter(_is_file, sorted((folder / "inside").glob("[!.]*"))):
-        pid, _, rest = path.name.partition(".")
-        other = Inside(int(pid) if pid.isdecimal() else 0, rest.partition(".")[2], path)
+    for other in _inside(folder / "inside"):
+        path = other.path
+        if not _is_file(path):
+            continue
         with contextlib.suppress(FileNotFoundError):
             if _is_held(path, other.pid):
                 living.append(other)
             elif path.exists():                     # or else it has just left
                 dead.append(other)
     return living, dead
+
+
+def strangers(folder: Path, own: Collection[int]) -> bool:
+    """Whether others than these processes have the store open, or died with it open (`look`). It opens no file."""
+    return any(other.pid not in own for other in _inside(folder / "inside"))
+
+
+def _inside(folder: Path) -> Iterator[Inside]:
+    """All that came in, in order of name, and have not left."""
+    with contextlib.suppress(FileNotFoundError):
+        for name in sorted(os.listdir(folder)):
+            pid, _, rest = name.partition(".")
+            if pid:                                     # else it is on its way in
+                yield Inside(int(pid) if pid.isdecimal() else 0, rest.partition(".")[2], folder / name)
 
 
 def _is_held(path: Path, pid: int) -> bool:

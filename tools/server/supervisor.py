@@ -401,6 +401,8 @@ class Supervisor:
     def _look_for_dead(self) -> None:
         """Raise _ToolDied for a process that died in the store and is not the server's."""
         ours = {process.pid for process in self._processes.values()}
+        if not process_registry.strangers(self._run_folder, ours):      # as nearly always, and much cheaper
+            return
         for other in process_registry.look(self._run_folder)[1]:
             if other.pid not in ours:
                 raise _ToolDied(f"{other} died in the store")

@@ -111,6 +111,22 @@ def test_the_living_and_the_dead(tmp_path):
     store.close()
 
 
+def test_who_looks_for_strangers_opens_no_file(tmp_path, faults):
+    """The supervisor does so each second: its own processes cost it one name each, and no call of the system."""
+    run = tmp_path / "run"
+    (run / "inside").mkdir(parents=True)
+    ours = ProcessRegistry(run, "onecopy serve, keeper")
+    ours.opened()
+    other = ProcessRegistry(run, "onecopy deliver")
+    other.opened()
+    faults.fail(processes.privatefiles, "open_handle", AssertionError("a file was opened"))
+    assert processes.strangers(run, {os.getpid()}) is False
+    assert processes.strangers(run, {1}) is True
+    other.leave()
+    ours.leave()
+    assert processes.strangers(run, {1}) is False and processes.strangers(tmp_path, {1}) is False
+
+
 def test_an_unclean_end_is_counted_once(tmp_path):
     root = tmp_path / "store"
     store = make_store(root)
