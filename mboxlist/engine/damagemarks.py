@@ -18,7 +18,7 @@ import os
 from pathlib import Path
 
 from mboxlist import privatefiles
-from mboxlist.engine.disk import replace_file
+from mboxlist.engine.disk import is_unanswered, replace_file
 
 TABLES, NEWEST, OPENING, SUSPECT, CLEAN, ENDED = "tables", "newest", "opening", "suspect", "clean", "clean.before"
 FLUSHED = b"log.%010d:%010d\n"       # what NEWEST has in it: a file of the log, and octets of it
@@ -68,10 +68,15 @@ def file_id(table: Path) -> str:
 
 
 def known_tables(folder: Path) -> dict[str, str]:
-    """The tables that there must be, and their identities; a new environment has none."""
+    """The tables that there must be, and their identities; a new environment has none. Raises OSError when the disk
+    does not say: an empty table would be made for one that is missing."""
     try:
         lines = privatefiles.read_text(folder / TABLES).splitlines()
-    except (OSError, UnicodeDecodeError):
+    except UnicodeDecodeError:
+        return {}
+    except OSError as error:
+        if is_unanswered(error):
+            raise
         return {}
     return {name: identity for name, _, identity in (line.partition(" ") for line in lines) if name.endswith(".db")}
 
@@ -135,8 +140,12 @@ def is_open(folder: Path) -> None:
 
 def marks(folder: Path) -> str:
     """What an earlier process has left to be looked at; "" if nothing."""
-    with contextlib.suppress(OSError):
+    try:
         return privatefiles.read_text(folder / SUSPECT, "replace") or "suspect"
+    except FileNotFoundError:
+        pass
+    except OSError:
+        return "suspect"
     with contextlib.suppress(OSError):
         if (folder / OPENING).stat().st_size > 1:       # once is any kill; twice is no chance
             return "processes have died while they opened it"

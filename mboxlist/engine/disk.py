@@ -13,6 +13,17 @@ def is_disk_full(error: BaseException) -> bool:
     return code in (errno.ENOSPC, errno.EDQUOT)
 
 
+#: The disk fails, its server does not answer, or there is no descriptor or memory left.
+_UNANSWERED = frozenset({errno.EIO, errno.ENXIO, errno.ENODEV, errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE,
+                         errno.ENFILE, errno.ENOMEM})
+
+
+def is_unanswered(error: OSError) -> bool:
+    """Whether the error says nothing about the file: neither that it is there, nor that it is not, or is damaged. Who
+    took the file for missing then would act on what a moment later is not so."""
+    return error.errno in _UNANSWERED
+
+
 def replace_file(path: Path, octets: bytes, suffix: str = ".new") -> None:
     """Write a file, whole or not at all, and on disk; `suffix` ends its name until then. Raises OSError."""
     with privatefiles.replacing(path, suffix) as file:

@@ -14,7 +14,7 @@ from berkeleydb import db
 
 from mboxlist import privatefiles
 from mboxlist.engine.damagemarks import FLUSHED, is_begun, log_files, logs, open_flushed
-from mboxlist.engine.disk import replace_file, sync_file, sync_folder
+from mboxlist.engine.disk import is_unanswered, replace_file, sync_file, sync_folder
 from mboxlist.engine.transact import Unflushed
 
 KEPT_LOG = "kept-log"       # the file with the number of the first log file that stays
@@ -139,10 +139,14 @@ class LogFiles:
 
     def kept(self) -> int | None:
         """The number of the first file of the log that stays, needed or not, so that a snapshot can be followed by all
-        that came after it; None when there is no such file."""
+        that came after it; None when there is no such file. Raises OSError when the disk does not say."""
         try:
             return int(privatefiles.read(self._folder / KEPT_LOG)[:20])
-        except (OSError, ValueError):
+        except ValueError:
+            return None
+        except OSError as error:
+            if is_unanswered(error):
+                raise
             return None
 
     def keep(self, first: int | None) -> None:

@@ -265,12 +265,13 @@ class Making:
                     try:
                         if now != serial:
                             raise StoreError(Problem.CORRUPT, detail="nothing is known of its message file")
-                        self._message(tar, partition, digest, MessageRecord(serial, 0, size, trace))
+                        record = partition.refs.complete(digest, MessageRecord(serial, 0, size, trace))
+                        self._message(tar, partition, digest, record)
                         serials.add(serial)
                         messages, octets = messages + 1, octets + size
                     except StoreError as error:
-                        record = partition.refs.find(digest)
-                        if not last and (record is None or not record.references):
+                        left = partition.refs.find(digest, raw=True)
+                        if not last and (left is None or not left.references):
                             raise _Gone from None
                         lost.add(digest)
                         self.findings.append(f"{contents.head.name}: message {digest.hex()}: "

@@ -20,7 +20,7 @@ from store.partition.partition import Partition
 from store.progress import Tell, silent
 from store.store import Store
 from store.tables.index import Rows
-from store.tables.references import FOREVER, MessageRecord, marks
+from store.tables.references import FOREVER, UNSEEN_TRACE, MessageRecord, marks
 from store.values import RECONSTRUCT, RESTORE, SWEEP, Command, Finding, Repair
 
 TOLD = 1000                 # message files after which is told how far it is
@@ -108,6 +108,9 @@ def look(store: Store, partition: Partition, messages: Messages, txn: Txn, suspe
             yield Finding(f"{references} records refer to it, counted are {record.references}", where)
         elif record.check != check and messages.sure:
             yield Finding("the records that refer to it are not those that were counted", where)
+        if record.trace == UNSEEN_TRACE:
+            yield Finding("its file cannot be read now", where, RESTORE)
+            continue
         if record.trace > record.size:
             yield Finding(f"its trace header is {record.trace} of its {record.size} octets", where)
         if not record.references and (record.released, digest) not in waiting:

@@ -191,7 +191,7 @@ class _Reader:
         """What is wrong with the message file. Raises Stopped."""
         for _ in range(_LOOKS):
             wrong = self._wrong(digest, record)
-            now = self.partition.refs.find(digest) if wrong else None
+            now = self.partition.refs.find(digest, raw=True) if wrong else None
             if wrong is None or now is None:
                 return None             # or it was purged meanwhile
             if wrong == _MISSING and now.references <= self.partition.removed.counts()[digest]:
@@ -205,6 +205,7 @@ class _Reader:
 
     def _wrong(self, own_digest: bytes, record: MessageRecord) -> str | None:
         try:
+            record = self.partition.refs.complete(own_digest, record)
             file = self.partition.files.open(own_digest, record.serial, 0, record.size)
         except StoreError as refusal:
             if stands_in_the_way(Path(self.partition.files.path(own_digest))):

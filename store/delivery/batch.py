@@ -13,7 +13,7 @@ from attrs import define, evolve, field, frozen
 
 from mboxlist.entry import MailboxId
 from store.delivery.durable import place_all
-from store.delivery.replacement import LostFile, certain, let_go, put_back, require_fit
+from store.delivery.replacement import LostFile, let_go, put_back, require_fit
 from store.errors import Problem, StoreError
 from store.partition.messagefiles import Volume
 from store.partition.partition import Partition
@@ -185,7 +185,7 @@ def usable(partition: Partition, digest: bytes, txn: WriteTxn | None = None) -> 
     record = partition.refs.find(digest) if txn is None else txn.refs.find_to_change(digest, txn.handle)
     if record is None or not partition.files.is_whole(digest, record.serial, record.size):
         return None
-    return certain(partition, digest, record)
+    return record
 
 
 def seems_usable(partition: Partition, digest: bytes, txn: WriteTxn | None = None) -> MessageRecord | None:

@@ -14,7 +14,7 @@ from attrs import evolve, frozen
 
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.delivery.repeats import repeated
-from store.delivery.replacement import certain, put_back
+from store.delivery.replacement import put_back
 from store.errors import Problem, StoreError
 from store.partition.partition import Partition
 from store.partition.staged import Staged
@@ -122,7 +122,10 @@ def is_known(partition: Partition, staged: Staged) -> bool:
     """Whether the partition seems to have the content already, so that its file need not be synced again."""
     if partition.refs.messages.glance(staged.digest) is None:       # nearly always
         return False
-    record = partition.refs.glance(staged.digest)
+    try:
+        record = partition.refs.glance(staged.digest)
+    except StoreError:              # what that file has cannot be read just now
+        return False
     return record is not None and record.references > 0 and partition.files.seems_whole(
         staged.digest, record.serial, record.size)
 
@@ -352,7 +355,7 @@ def _usable(txn: WriteTxn, record: MessageRecord, staged: Staged) -> MessageReco
     NotOnDisk; StoreError CORRUPT when it cannot, and UNAVAILABLE when the disk does not say what the file has.
     """
     if txn.partition.files.seems_whole(staged.digest, record.serial, record.size):
-        return certain(txn.partition, staged.digest, record)
+        return record
     if not record.references:
         return None
     if not staged.on_disk:

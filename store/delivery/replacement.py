@@ -3,15 +3,12 @@ to it: the same message, sent again by whoever has it in hand."""
 
 import logging
 
-from attrs import evolve
-
 from mboxlist.engine.transact import transact
-from store.errors import Problem, StoreError, disk_problem
-from store.partition.filecontent import trace_of
+from store.errors import Problem, StoreError
 from store.partition.partition import Partition
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn
-from store.tables.references import UNSEEN_TRACE, MessageRecord
+from store.tables.references import UNSEEN_TRACE
 
 log = logging.getLogger(__name__)
 
@@ -36,19 +33,6 @@ def fits(partition: Partition, digest: bytes, trace: int, size: int | None = Non
     if record.trace == UNSEEN_TRACE:
         return size is not None and record.size in (0, size)
     return record.trace == trace and size in (None, record.size)
-
-
-def certain(partition: Partition, digest: bytes, record: MessageRecord) -> MessageRecord:
-    """The record of a message file, for who writes records of it: they would show the trace header of whoever got the
-    message first. A file that could not be read just now seems to have none. Raises StoreError UNAVAILABLE."""
-    if record.trace or not partition.refs.is_unseen(digest):
-        return record
-    path = partition.files.locate(digest, record.serial)
-    try:
-        found = None if path is None else trace_of(path, digest, ())
-    except OSError as error:
-        raise disk_problem(error) from error
-    return record if found is None else evolve(record, trace=found[0], size=found[1])
 
 
 def put_back(partition: Partition, staged: Staged, txn: WriteTxn) -> None:

@@ -141,12 +141,14 @@ def read(root: Path) -> Receivers:
 
 
 def change(root: Path, work: Callable[[tuple[Receiver, ...]], Iterable[Receiver]]) -> None:
-    """Have those from now on that `work` makes of those that there are, of none where the file cannot be read; on disk
-    when this returns. Processes take turns. Raises OSError."""
+    """Have those from now on that `work` makes of those that there are, of none where the file is damaged; on disk
+    when this returns. Processes take turns. Raises OSError, also when the disk does not give the file just now."""
     with in_turn(root / "run" / LOCK):
         try:
             before = read(root).all
-        except OSError:
+        except OSError as error:
+            if error.errno is not None:         # else the file says nothing that can be understood
+                raise
             before = ()
         after = tuple(work(before))
         if after != before or not (root / FILE).exists():

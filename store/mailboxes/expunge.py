@@ -221,11 +221,7 @@ def forget_each(partition: Partition, keys: Iterable[bytes]) -> None:
 def drop_lost(partition: Partition) -> int:
     """Have those restored no more whose message files are gone, as in a snapshot that was put back, when they have
     been purged since; how many."""
-    locate = partition.files.locate
-
-    def is_there(digest: bytes, serial: int) -> bool:
-        return locate(digest, serial) is not None
-
+    is_there = partition.files.may_be_there
     keys = [item.key for item in partition.removed.held() if not all(map(
         is_there, item.rows["digest"].tolist(), item.rows["serial"].tolist()))]
     return sum(transact(partition.env, lambda txn, key=key: partition.removed.drop(     # type: ignore[misc]

@@ -149,7 +149,11 @@ def _give_place(partition: Partition, message: _Message) -> str:
         partition.refs.find_to_change(message.digest, txn)         # nobody brings, or purges, it meanwhile
         try:
             there = trace_of(right, message.digest, [message.cached.trace]) is not None
-        except (OSError, StoreError):
+        except FileNotFoundError:
+            there = False
+        except StoreError as error:         # it is shorter than it was a moment ago
+            if error.problem is not Problem.CORRUPT:
+                raise
             there = False
         if there:
             message.path.unlink(missing_ok=True)

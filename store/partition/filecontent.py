@@ -11,7 +11,7 @@ from pathlib import Path
 from attrs import evolve
 
 from mboxlist import privatefiles
-from store.errors import StoreError
+from store.errors import Problem, StoreError, disk_problem
 from store.message.cacherecord import CachedMessage, render
 from store.message.mime import parse
 from store.partition.messagefiles import MessageFiles
@@ -19,6 +19,7 @@ from store.partition.messagereading import MID_OCTETS, MessageFile, starts
 from store.tables.references import MessageRecord
 
 READ_OCTETS = 1 << 20                 # octets of a message that are read at a time
+LOOKS = 3                       # at a file that gets its place meanwhile
 TRACE_LIMIT = 256 << 10         # octets at the head of a file in which its trace header may end
 
 
@@ -62,13 +63,32 @@ def _trace(read: Callable[[int, int], bytes], size: int, digest: bytes, likely: 
     return None
 
 
+def look(files: MessageFiles, digest: bytes, serial: int) -> tuple[bool, tuple[int, int] | None]:
+    """Whether a message file is there; and the length of its trace header and its octets, when it holds what its digest
+    says. Raises StoreError UNAVAILABLE when the disk does not say: nothing may depend on that."""
+    for _ in range(LOOKS):
+        path = files.locate(digest, serial)
+        if path is None:
+            break
+        try:
+            return True, trace_of(path, digest, ())
+        except FileNotFoundError:           # it got its place at this moment, or was purged
+            continue
+        except OSError as error:
+            raise disk_problem(error) from error
+        except StoreError as error:
+            if error.problem is not Problem.CORRUPT:
+                raise
+            return True, None               # it is shorter than it was a moment ago
+    return False, None
+
+
 def seen(files: MessageFiles, digest: bytes, record: MessageRecord) -> MessageRecord:
-    """The record of a message file, with what it says itself. One that cannot be read has no trace header."""
-    path = files.locate(digest, record.serial)
-    try:
-        found = None if path is None else trace_of(path, digest, ())
-    except (OSError, StoreError):
-        found = None
+    """The record of a message file, with what it says itself. One that is missing or damaged has no trace header.
+
+    Raises StoreError UNAVAILABLE as `look` does.
+    """
+    _, found = look(files, digest, record.serial)
     return evolve(record, trace=0) if found is None else evolve(record, trace=found[0], size=found[1])
 
 

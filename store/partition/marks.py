@@ -25,7 +25,7 @@ from typing import Any
 from attrs import asdict, field, frozen
 
 from mboxlist import privatefiles
-from mboxlist.engine.disk import replace_file, sync_folder
+from mboxlist.engine.disk import is_unanswered, replace_file, sync_folder
 from mboxlist.engine.generations import read_mark, shown
 from mboxlist.setaside import make_way
 from store.errors import Problem, StoreError
@@ -164,8 +164,13 @@ def write_epoch(folder: Path, epoch: int) -> None:
 
 
 def read_epoch(folder: Path) -> int:
-    """The epoch that the user area knows of; 0 when it knows none."""
+    """The epoch that the user area knows of; 0 when it knows none. Raises OSError when the disk does not say: with a
+    smaller one UIDs would be given out again."""
     try:
         return int(privatefiles.read(folder / "users" / EPOCH)[:20])
-    except (OSError, ValueError):
+    except ValueError:
+        return 0
+    except OSError as error:
+        if is_unanswered(error):
+            raise
         return 0

@@ -65,9 +65,27 @@ class ReadableFiles:
         return f"{self._staging}/{serial:016x}"
 
     def locate(self, digest: bytes, serial: int) -> Path | None:
-        """Where the file is now."""
-        final = self.path(digest)
-        return next((Path(path) for path in (final, self.staged_path(serial), final) if os.path.exists(path)), None)
+        """Where the file is now; None: nowhere. Raises StoreError UNAVAILABLE when the disk does not say so, since a
+        message must not be taken for lost then."""
+        final, failure = self.path(digest), None
+        for path in (final, self.staged_path(serial), final):
+            try:
+                os.stat(path)
+                return Path(path)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                failure = error
+        if failure is not None:
+            raise disk_problem(failure) from failure
+        return None
+
+    def may_be_there(self, digest: bytes, serial: int) -> bool:
+        """Whether the file is somewhere, or the disk does not say that it is not."""
+        try:
+            return self.locate(digest, serial) is not None
+        except StoreError:
+            return True
 
     def open(self, digest: bytes, serial: int, header_length: int, size: int, head: bytes = b"") -> "MessageFile":
         """The message for reading; see `MessageFile`. Raises StoreError CORRUPT when its file is missing, UNAVAILABLE.

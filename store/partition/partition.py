@@ -34,7 +34,7 @@ from store.events.outboxtable import OutboxTable
 from store.events.quotarecording import QuotaRecording
 from store.events.recording import Recorder
 from store.events.scriptevents import ScriptEvents
-from store.partition.filecontent import seen, trace_of
+from store.partition.filecontent import look, seen
 from store.partition.filejournal import LeftMessages, replay
 from store.partition.marks import (
     READ_ONLY,
@@ -62,7 +62,7 @@ from store.tables.index import Rows, is_whole, message_of, writable
 from store.tables.privateheaders import PrivateHeaders
 from store.tables.quotatable import QuotaTable
 from store.tables.readerflags import ReaderFlags
-from store.tables.references import UNSEEN_TRACE, MessageRecord, References
+from store.tables.references import UNSEEN_TRACE, MessageRecord, References, serial_of
 from store.tables.state import MailboxState, charged_root, is_here, state_key
 from store.tables.uidls import Uidls
 from store.tables.vanished import Vanished
@@ -305,8 +305,8 @@ class Partition:
         transact(self.env, lambda txn: self._take_up(serial, txn))
 
     def _is_committed(self, digest: bytes, serial: int) -> bool:
-        record = self.refs.glance(digest)
-        return record is not None and record.serial == serial
+        stored = self.refs.messages.glance(digest)
+        return stored is not None and serial_of(stored) == serial
 
     def place_if_committed(self, serial: int) -> None:
         """Give the message of that file in `staging/` its name, if it was committed: as its process is about to."""
@@ -318,7 +318,7 @@ class Partition:
         digest = self.serials.committed_digest(serial)
         if digest is None:
             self.files.discard(serial)
-        elif self.refs.find_to_change(digest, txn) is not None:        # the purge waits for this lock
+        elif self.refs.find_to_change(digest, txn, raw=True) is not None:        # the purge waits for this lock
             self.files.place(serial, digest)
 
     def skip_to(self, epoch: int, serial: int) -> None:
@@ -465,16 +465,16 @@ class Partition:
     def look_at_file(self, digest: bytes) -> MessageRecord | None:
         """The record of a message file, which is looked at now if nobody has done so since databases were rebuilt.
 
-        Raises StoreError CORRUPT when it is missing or damaged; once it has been restored it is looked at again.
+        Raises StoreError CORRUPT when it is missing or damaged; once it has been restored it is looked at again;
+        UNAVAILABLE when the disk does not say what is in it.
         """
         record = self.refs.find(digest, raw=True)
         if record is None or record.trace != UNSEEN_TRACE:
             return record
-        path = self.files.locate(digest, record.serial)
-        found = None if path is None else trace_of(path, digest, ())
+        there, found = look(self.files, digest, record.serial)
         if found is None:
             raise StoreError(Problem.CORRUPT, "The message cannot be read", f"message file {digest.hex()} is "
-                             + ("missing" if path is None else "damaged"))
+                             + ("damaged" if there else "missing"))
         trace, size = found
         if self.read_only:
             return evolve(record, trace=trace, size=size)

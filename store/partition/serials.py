@@ -139,7 +139,7 @@ class Serials:
         if data is None:
             return None
         digest = data[:32]                     # in records of every version
-        record = self._partition.refs.find(digest)
+        record = self._partition.refs.find(digest, raw=True)
         return digest if record is not None and record.serial == serial else None
 
     def write_cached(self, serial: int, cached: CachedMessage, txn: Txn) -> None:

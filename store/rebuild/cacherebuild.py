@@ -85,7 +85,7 @@ def known(partition: Partition, digests: Collection[bytes]) -> NDArray[Any]:
 
 def _look_again(partition: Partition, digest: bytes) -> Iterator[Finding]:
     """What is wrong with a message file that was not there, or had not the right length: it may have been purged."""
-    record = partition.refs.find(digest)
+    record = partition.refs.find(digest, raw=True)
     if record is None:
         return
     size = _size(partition, digest, record.serial)
@@ -122,17 +122,17 @@ def recache(partition: Partition, digests: Collection[bytes], *, change: bool = 
     A message that was expunged or purged meanwhile is passed over. Raises StoreError BUSY, UNAVAILABLE, DISK_FULL.
     """
     # In order of arrival: files and cache records lie on the disk in that order.
-    known = sorted((record.serial, digest,
-                    record) for digest in digests if (record := partition.refs.find(digest)) is not None)
+    known = sorted((record.serial, digest, record) for digest in digests
+                   if (record := partition.refs.find(digest, raw=True)) is not None)
     for at in range(0, len(known), READ_AT_A_TIME):
         some = known[at:at + READ_AT_A_TIME]
         stored = partition.serials.cached([serial for serial, _, _ in some])
         wrong = []
         for (_, digest, record), cached in zip(some, stored, strict=True):
             try:
-                new = _made(partition, digest, record, verify=verify)
+                new = _made(partition, digest, partition.refs.complete(digest, record), verify=verify)
             except (OSError, StoreError) as error:
-                if partition.refs.find(digest) is not None:
+                if partition.refs.find(digest, raw=True) is not None:
                     detail = error.detail or str(error) if isinstance(error, StoreError) else str(error)
                     yield Finding(f"its file cannot be used: {detail}", f"message {digest.hex()}", RESTORE)
                 continue

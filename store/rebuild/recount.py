@@ -23,7 +23,7 @@ from store.rebuild.repair import ALL_FLAGS, fit, repair_mailbox
 from store.rebuild.salvage import Counts, broken_chunks
 from store.store import Store
 from store.tables.index import ROW, Rows, chunk_key, chunk_of_key
-from store.tables.references import FOREVER, MessageRecord, marks
+from store.tables.references import FOREVER, UNSEEN_TRACE, MessageRecord, marks
 from store.tables.state import MailboxState, counted
 
 log = logging.getLogger(__name__)
@@ -179,6 +179,9 @@ def _recount_mailbox(txn: WriteTxn, entry: MailboxEntry, removed: int
         return [], None
     rows = _sound_rows(txn, entry.id)
     figures = txn.refs.figures(rows["digest"], txn.handle)
+    for digest in rows["digest"][figures["trace"] == UNSEEN_TRACE].tolist():
+        txn.refs.find(digest, txn.handle)           # raises, unless its file can be read again by now
+        raise StoreError(Problem.BUSY, detail=f"message file {digest.hex()} could not be read a moment ago")
     wrong = _correct(txn, before, rows, figures)
     uidls = txn.partition.uidls.correct(entry.id, rows, txn.handle)
     logged = txn.partition.vanished.octets(entry.id, txn.handle)

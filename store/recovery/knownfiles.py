@@ -58,7 +58,7 @@ class KnownFiles:
             there[places[places >= 0]] = True
             gone = [digest for digest, serial in zip(claims["digest"][~there].tolist(),
                                                      claims["serial"][~there].tolist(),
-                                               strict=True) if self.partition.files.locate(digest, serial) is None]
+                                               strict=True) if not self.partition.files.may_be_there(digest, serial)]
             self._report(unknown, [], gone)
             return
         changed: list[tuple[bytes, MessageRecord]] = []
@@ -74,7 +74,7 @@ class KnownFiles:
                          released=0 if references else expunged))
                         for at, references, check in known.differing(claims)]
         self._report(unknown, changed, [digest for digest, record in changed if record.references
-                                    and self.partition.files.locate(digest, record.serial) is None])
+                                    and not self.partition.files.may_be_there(digest, record.serial)])
 
     def _put_all(self) -> None:
         """Records of all these files, of which nothing was known: millions of them. Raises OSError."""
@@ -122,8 +122,11 @@ class KnownFiles:
                 yield digest, MessageRecord(self.partition.serials.next_serial(), 0, octets, UNSEEN_TRACE, now)
 
     def _octets(self, digest: bytes, serial: int) -> int:
-        path = self.partition.files.locate(digest, serial)
-        return path.stat().st_size if path is not None else 0
+        """The octets of a message file; 0 where the disk does not say, which UNSEEN_TRACE corrects later."""
+        with contextlib.suppress(OSError, StoreError):
+            path = self.partition.files.locate(digest, serial)
+            return path.stat().st_size if path is not None else 0
+        return 0
 
     def _names(self) -> Digests:
         """The digests that name message files."""

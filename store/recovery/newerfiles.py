@@ -9,12 +9,10 @@ of one message the one with the greater MODSEQ counts. A UID that meant one mess
 now goes: both messages get a new one. The mailbox skips ahead of all UIDs and MODSEQs that the file can have shown.
 """
 
-import contextlib
 import logging
 import os
 import time
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from attrs import evolve, frozen
@@ -26,7 +24,7 @@ from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.setaside import ASIDE
 from store.errors import StoreError
 from store.message.cacherecord import CachedMessage
-from store.partition.filecontent import trace_of
+from store.partition.filecontent import look
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.rebuild.desired import numbered, own_of
@@ -34,7 +32,7 @@ from store.rebuild.emptying import stamp
 from store.rebuild.recount import recount_references, recount_some
 from store.store import Store
 from store.tables.index import MAX_UID, Rows, joined, split, take
-from store.tables.references import MessageRecord
+from store.tables.references import UNSEEN_TRACE, MessageRecord
 from store.tables.state import MAX_KEYWORDS, MODSEQ_SKIP, UID_SKIP, MailboxState, counted
 from store.userarea import idxfile, idxreading
 from store.userarea.idxfile import Head
@@ -168,18 +166,23 @@ def _make_known(partition: Partition, rows: Rows) -> None:
     """Have records of the message files that are there, and that the databases know nothing of any more."""
     for digest in {bytes(row["digest"]) for row in rows}:
         if partition.refs.find(digest, raw=True) is None:
-            with contextlib.suppress(OSError, StoreError):      # the file is missing, too, or damaged
-                found = trace_of(Path(partition.files.path(digest)), digest, ())
-                if found is not None:
-                    record = MessageRecord(partition.serials.next_serial(), 0, found[1], found[0])
-                    cached = partition.serials.render_cached(digest, record)
-                    partition.transact(partial(_know, digest, record, cached))
+            serial = partition.serials.next_serial()
+            try:
+                _, found = look(partition.files, digest, serial)
+                if found is None:                               # it is missing, too, or damaged
+                    continue
+                record = MessageRecord(serial, 0, found[1], found[0])
+                cached = partition.serials.render_cached(digest, record)
+            except StoreError:                                  # the disk does not say: who needs it first looks again
+                record, cached = MessageRecord(serial, 0, 0, UNSEEN_TRACE), None
+            partition.transact(partial(_know, digest, record, cached))
 
 
-def _know(digest: bytes, record: MessageRecord, cached: CachedMessage, txn: WriteTxn) -> None:
+def _know(digest: bytes, record: MessageRecord, cached: CachedMessage | None, txn: WriteTxn) -> None:
     if txn.refs.find_to_change(digest, txn.handle, raw=True) is None:
         txn.refs.write(digest, record, txn.handle)
-        txn.partition.serials.write_cached(record.serial, cached, txn.handle)
+        if cached is not None:
+            txn.partition.serials.write_cached(record.serial, cached, txn.handle)
 
 
 def _usable(txn: WriteTxn, rows: Rows) -> Rows:
@@ -188,8 +191,8 @@ def _usable(txn: WriteTxn, rows: Rows) -> Rows:
     rows = rows.copy()
     for at, row in enumerate(rows):
         digest = bytes(row["digest"])
-        record = txn.refs.find(digest, txn.handle)
-        if record is not None and txn.partition.files.locate(digest, record.serial) is not None:
+        record = txn.refs.find(digest, txn.handle, raw=True)
+        if record is not None and txn.partition.files.may_be_there(digest, record.serial):
             rows[at]["serial"], usable[at] = record.serial, True
     return take(rows, usable)
 

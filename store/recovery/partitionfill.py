@@ -271,10 +271,10 @@ class PartitionFill:
         old = txn.load(mailbox)
         made = np.zeros(len(found), ROW)
         for row, (uid, digest, record) in zip(made, sorted(found), strict=True):
-            path = self.partition.files.locate(digest, record.serial)
+            came = self._came(digest, record.serial)
             row["uid"], row["digest"], row["serial"] = uid, digest, record.serial
             row["modseq"], row["size"] = state.highestmodseq + 1, record.size
-            row["received"] = row["saved"] = int(path.stat().st_mtime) if path is not None else 0
+            row["received"] = row["saved"] = came
         rows = np.concatenate([old, made])
         rows = rows[np.argsort(rows["uid"], kind="stable")]
         for number, part in split(rows):
@@ -284,6 +284,13 @@ class PartitionFill:
                                                     uidnext=max(state.uidnext, int(rows["uid"][-1]) + 1)), rows))
         self.event.missing.append(f"flags and dates of {len(made)} messages in mailbox {mailbox}")
         return made
+
+    def _came(self, digest: bytes, serial: int) -> int:
+        """The Unix time of a message file; 0 for one that cannot be looked at."""
+        with contextlib.suppress(OSError, StoreError):
+            path = self.partition.files.locate(digest, serial)
+            return int(path.stat().st_mtime) if path is not None else 0
+        return 0
 
     # The report
 

@@ -87,10 +87,11 @@ def note_copy(root: Path, place: Path) -> None:
 
 
 def copies(root: Path) -> Iterator[Path]:
-    """The folders of copies for reading that there are."""
+    """The folders of copies for reading that there are. Raises OSError when the disk does not say: what they have must
+    not go."""
     try:
         found = [Path(name) for name in json.loads(privatefiles.read(root / COPIES))]
-    except (OSError, ValueError):
+    except (FileNotFoundError, ValueError):
         return
     for place in found:
         with contextlib.suppress(OSError):

@@ -76,6 +76,9 @@ class MessageRecord:
 
 class References:
     """The two tables. Of a file that nobody has looked at since the tables were rebuilt, `look` completes the record.
+
+    When the disk does not say what is in that file, it raises StoreError UNAVAILABLE: so does who asks for one message.
+    Who goes through many (`figures`, `all`) gets the record as it is stored, with UNSEEN_TRACE.
     """
 
     def __init__(self, messages: "Table", purge: "Table",
@@ -98,7 +101,13 @@ class References:
 
     def _stored(self, digest: bytes, data: bytes) -> bytes:
         """A record as it would be stored, completed."""
-        return data if data[_TRACE] != _UNSEEN else self._look(digest, MessageRecord.from_bytes(data)).to_bytes()
+        return data if data[_TRACE] != _UNSEEN else self._of_many(digest, data).to_bytes()
+
+    def _of_many(self, digest: bytes, data: bytes) -> MessageRecord:
+        try:
+            return self.record(digest, data)
+        except StoreError:
+            return MessageRecord.from_bytes(data)
 
     def find(self, digest: bytes, txn: "Txn" = None, *, raw: bool = False) -> MessageRecord | None:
         """The record of a message file; `raw`: as it is stored."""
@@ -288,7 +297,7 @@ class References:
         """Every message file on record, in order of digest, or those from `start` up to, not including, `end`;
         within a transaction they stay as they are. `raw`: as they are stored."""
         for digest, data in self.messages.scan(start, end, txn, hold=txn is not None):
-            yield digest, MessageRecord.from_bytes(data) if raw else self.record(digest, data)
+            yield digest, MessageRecord.from_bytes(data) if raw else self._of_many(digest, data)
 
 
 def serial_of(stored: bytes) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 from attrs import asdict, field, frozen
 
 from mboxlist import privatefiles
-from mboxlist.engine.disk import replace_file
+from mboxlist.engine.disk import is_unanswered, replace_file
 from mboxlist.engine.transact import Failure
 from mboxlist.engine.troubles import TROUBLES
 from mboxlist.names import INBOX, MailboxName
@@ -64,15 +64,20 @@ class DirectoryRows:
 
 
 def read(folder: Path) -> DirectoryRows | None:
-    """That of the partition in that folder; None when there is none, or it is damaged."""
+    """That of the partition in that folder; None when there is none, or it is damaged. Raises OSError when the disk
+    does not say: accounts would be made without what it has, and it would be written anew."""
     try:
         return DirectoryRows.from_bytes(privatefiles.read(folder / "users" / NAME))
-    except (OSError, ValueError, TypeError):
+    except (ValueError, TypeError):
+        return None
+    except OSError as error:
+        if is_unanswered(error):
+            raise
         return None
 
 
 def newest(folders: Iterable[Path]) -> DirectoryRows:
-    """The newest of these partitions."""
+    """The newest of these partitions. Raises OSError as `read` does."""
     return max((found for folder in folders if (found := read(folder)) is not None),
                key=lambda found: found.written, default=DirectoryRows())
 

@@ -11,6 +11,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from mboxlist import privatefiles
+from mboxlist.engine.disk import is_unanswered
 from store.errors import Problem, StoreError, disk_problem
 from store.tables.index import ROW, Rows
 from store.userarea.idxfile import (
@@ -59,7 +60,8 @@ def read(path: Path) -> Contents:
 
 
 def read_account(path: Path) -> bytes:
-    """The section "account" alone; empty where there is none, or it is not whole."""
+    """The section "account" alone; empty where there is none, or it is not whole. Raises StoreError UNAVAILABLE when
+    the disk does not say: it would be left out of the next file."""
     try:
         with privatefiles.open_file(path, "rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
@@ -70,8 +72,9 @@ def read_account(path: Path) -> bytes:
                     first = section.start - 4 * section.checks
                     data = os.pread(file.fileno(), section.start + section.size - first, first)
                     return data[4 * section.checks:] if _is_whole(_Octets(data, first), section) else b""
-    except OSError:
-        pass
+    except OSError as error:
+        if is_unanswered(error):
+            raise disk_problem(error) from error
     return b""
 
 

@@ -144,9 +144,8 @@ class AccessFiles:
     # Inside
 
     def _read(self, path: str) -> Access | None:
-        if not os.path.exists(path):            # as nearly always: many times cheaper than an open that fails
-            return None
         try:
+            os.stat(path)                       # nearly always it is missing: much cheaper than an open that fails
             data = privatefiles.read(path)
         except FileNotFoundError:
             return None
