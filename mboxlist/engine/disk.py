@@ -31,11 +31,24 @@ def replace_file(path: Path, octets: bytes, suffix: str = ".new") -> None:
     sync_folder(path.parent)
 
 
-def sync_folder(folder: Path) -> None:
-    """Return when the names in `folder` are on disk."""
-    handle = privatefiles.open_folder(folder)
+class SyncFailed(OSError):
+    """A sync was tried and has failed: nobody knows what is on disk, and the next one, which says nothing of that, is
+    not to be believed (fsync(2)). Any other error came before it: then one can be tried again."""
+
+
+def sync(handle: int) -> None:
+    """Return when what is open is on disk. Raises SyncFailed."""
     try:
         os.fsync(handle)
+    except OSError as error:
+        raise SyncFailed(error.errno, error.strerror) from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Return when the names in `folder` are on disk. Raises OSError, SyncFailed."""
+    handle = privatefiles.open_folder(folder)
+    try:
+        sync(handle)
     finally:
         os.close(handle)
 

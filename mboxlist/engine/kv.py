@@ -37,7 +37,7 @@ from mboxlist.engine.damagemarks import (
     was_cut,
     write_tables,
 )
-from mboxlist.engine.disk import is_disk_full, sync_folder
+from mboxlist.engine.disk import SyncFailed, is_disk_full, sync_folder
 from mboxlist.engine.freezegate import WriteFreeze
 from mboxlist.engine.generations import LogEnd, Marks
 from mboxlist.engine.logfiles import LogAhead, LogFiles, LogFlush, drop_unbegun, read_from_disk, unflushed
@@ -115,7 +115,7 @@ class Env:
             regions.begin(folder, form)
             regions.configure(folder)
         self._env = self._made(cache, locks)
-        self.log = LogFlush(folder, self._env.log_stat, self._fail)
+        self.log = LogFlush(folder, self._env.log_stat, self._fail, self._break)
         self.logs = LogFiles(folder, lambda: self._env.log_archive())
         if not (kept and self._joined(cache, locks)):
             if untouched:
@@ -306,6 +306,8 @@ class Env:
         try:
             self.log.sync_names(end[0])             # a new log file: its name must be on disk as well
         except OSError as error:
+            if isinstance(error, SyncFailed):
+                self._fail()
             raise unflushed(error) from error
         self.log.note(end)
         if ticket and second is not None:
@@ -330,7 +332,7 @@ class Env:
         environment (`alone`), and no transaction is under way, the rest of this one, too; when that is not on disk the
         environment is `broken`."""
         if self.log.ahead is None:
-            self.log.ahead = LogAhead(self.folder, self.log_end, self._env.log_stat()["lg_size"])
+            self.log.ahead = LogAhead(self.folder, self.log_end, self._env.log_stat()["lg_size"], self._fail)
         try:
             if alone:
                 self.log.ahead.fill()
@@ -361,11 +363,15 @@ class Env:
             there = self.log_end()
             self._env.txn_checkpoint(volume >> 10, 0, 0)
         except db.DBError as error:
-            if not is_disk_full(error):
+            if not is_disk_full(error) or "fsync" in str(error):    # Berkeley DB would only sync its tables again
                 self._fail()
             raise
         if not volume:                              # so much of the log is on disk, and its name is
-            sync_folder(self.folder)
+            try:
+                sync_folder(self.folder)
+            except SyncFailed:
+                self._fail()
+                raise
             note_newest(self.folder, there)
             if self._raised is not None:
                 self._raised = self.log_end()

@@ -14,7 +14,7 @@ from berkeleydb import db
 
 from mboxlist import privatefiles
 from mboxlist.engine.damagemarks import FLUSHED, is_begun, log_files, logs, open_flushed
-from mboxlist.engine.disk import is_unanswered, replace_file, sync_file, sync_folder
+from mboxlist.engine.disk import SyncFailed, is_unanswered, replace_file, sync, sync_file, sync_folder
 from mboxlist.engine.transact import Unflushed
 
 KEPT_LOG = "kept-log"       # the file with the number of the first log file that stays
@@ -32,12 +32,14 @@ after it: others may be in memory only, of transactions that are under way, also
 
 class LogFlush:
     """How far the log is on disk, as far as this process knows. `statistics` are Berkeley DB's of the log; `failed` is
-    called when a sync has failed, after which none counts."""
+    called when a sync has failed, after which none counts; `broken` when nothing can be done before a recovery."""
 
-    def __init__(self, folder: Path, statistics: Callable[[], Mapping[str, Any]], failed: Callable[[], None]) -> None:
+    def __init__(self, folder: Path, statistics: Callable[[], Mapping[str, Any]], failed: Callable[[], None],
+                 broken: Callable[[], None]) -> None:
         self._folder = folder
         self.statistics = statistics
         self._failed = failed
+        self._broken = broken
         self.has_failed = False
         self._record = -1               # of how far it is on disk: an open file
         self._named = 0                 # the newest file whose name is on disk, and those of all before it
@@ -51,7 +53,11 @@ class LogFlush:
     def end(self) -> tuple[int, int]:
         """Where the next record will be: file and octet. (A cursor on the log tells the newest record in a tenth of the
         time. But it may open a file, and where no descriptor is left for that Berkeley DB gives the environment up.)"""
-        found = self.statistics()
+        try:
+            found = self.statistics()
+        except db.DBRunRecoveryError:
+            self._broken()
+            raise
         return int(found["cur_file"]), int(found["cur_offset"])
 
     @property
@@ -85,7 +91,11 @@ class LogFlush:
         """
         if self.has_failed:
             return None
-        found = self.statistics()
+        try:
+            found = self.statistics()
+        except db.DBRunRecoveryError:
+            self._broken()
+            raise
         file, writes = int(found["cur_file"]), int(found["wcount"])
         if file > self._named:
             return None
@@ -195,11 +205,12 @@ class LogAhead:
     begins with zeros for one that was not begun; so does `damagemarks.logs`. Where one cannot be written, or comes too
     late, the log goes on as ever.
 
-    `end` is where the log ends, `size` octets of a file of it.
+    `end` is where the log ends, `size` octets of a file of it. `failed` is called when a sync of names has failed: a
+    later one would not say that the name of a log file is not on disk.
     """
 
-    def __init__(self, folder: Path, end: Callable[[], tuple[int, int]], size: int) -> None:
-        self._folder, self._end, self._size = folder, end, size
+    def __init__(self, folder: Path, end: Callable[[], tuple[int, int]], size: int, failed: Callable[[], None]) -> None:
+        self._folder, self._end, self._size, self._failed = folder, end, size, failed
         self._thread: threading.Thread | None = None
         self._ended = threading.Event()
 
@@ -237,7 +248,9 @@ class LogAhead:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if not (self._folder / log_name(self._end()[0] + 1)).exists():
                     self._make()
-                    os.fsync(handle)
+                    sync(handle)
+            except SyncFailed:
+                self._failed()
             finally:
                 os.close(handle)
 

@@ -116,7 +116,7 @@ class BatchStore:
                 staged.on_disk = True
         else:
             self.side_by_side([staged.sync for staged in batch])
-            self.target.files.sync_names()
+            self.target.files.sync_names(min(staged.names_since for staged in batch))
         now = int(time.time())
 
         def work(txn: WriteTxn) -> list[Staged]:

@@ -68,7 +68,7 @@ def durability_of(store: Store) -> Durability:
 async def _sync_staged(staged: Staged) -> None:
     staged.sync()
     if not staged.named:
-        staged.files.sync_names()
+        staged.files.sync_names(staged.names_since)
 
 
 async def _flush(partition: Partition, staged: Sequence[Staged]) -> None:

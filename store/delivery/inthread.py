@@ -32,7 +32,7 @@ def staged_here(partition: Partition, octets: bytes, trace: bytes = b"") -> Stag
         staged.write(octets)
         staged.finish()
         staged.sync()
-        staged.files.sync_names()
+        staged.files.sync_names(staged.names_since)
         staged.close()
     except BaseException:
         after_commit(staged.abort)

@@ -385,8 +385,8 @@ class SharedSyncs(Durability):
 
     def _sync_staged(self, batch: list[Staged]) -> None:
         self._threads.side_by_side([staged.sync for staged in batch])
-        if not all(staged.named for staged in batch):
-            batch[0].files.sync_names()
+        if new := [staged.names_since for staged in batch if not staged.named]:
+            batch[0].files.sync_names(min(new))
 
 
 def _file_synced(staged: Staged, done: Done, failure: OSError | None) -> None:

@@ -33,7 +33,7 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_bytes
@@ -185,9 +185,10 @@ class FileJournal:
         """Whether that was begun so lately that the journal is too small."""
         return time.monotonic() - self._settled < SOON
 
-    def settle(self) -> None:
+    def settle(self, give_names: Callable[[], None] = lambda: None) -> None:
         """Return when all message files, and their names, are on disk that had been written before. For a thread.
-        Raises OSError: what the journal has is kept, and written to the files once more the next time."""
+        Raises OSError: what the journal has is kept, and written to the files once more the next time. So are names, by
+        `give_names`."""
         with self._settling:
             if self.handle < 0:
                 raise OSError(errno.EBADF, "the file journal is closed")
@@ -197,6 +198,7 @@ class FileJournal:
                     if again or self._to_write:
                         self._to_write = True
                         self._write_again(last)
+                        give_names()
                     sync_file_system(self._volume)
                     break
                 except OSError as error:

@@ -13,19 +13,21 @@ too.
 import ctypes
 import logging
 import os
+import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
 from mboxlist import privatefiles
-from mboxlist.engine.disk import sync_file, sync_folder
+from mboxlist.engine.disk import SyncFailed, sync, sync_file, sync_folder
 from mboxlist.setaside import make_way, stands_in_the_way
-from store.errors import StoreError, disk_problem
+from store.errors import Problem, StoreError, disk_problem
 from store.partition.messagereading import ReadableFiles
 
 log = logging.getLogger(__name__)
@@ -49,8 +51,9 @@ class Journal(Protocol):
     def holds(self) -> bool:
         """Whether there are any."""
 
-    def settle(self) -> None:
-        """Return when all files that were written before are on disk, and their names. Raises OSError."""
+    def settle(self, give_names: Callable[[], None]) -> None:
+        """Return when all files that were written before are on disk, and their names. After a sync that failed,
+        `give_names` gives these once more. Raises OSError."""
 
     def close(self) -> None:
         """Let go of it."""
@@ -63,12 +66,15 @@ class MessageFiles(ReadableFiles):
     def __init__(self, partition: Path, committed: Callable[[bytes, int], bool] = lambda digest, serial: False) -> None:
         super().__init__(partition)
         self.committed = committed
-        self._placed: deque[int] = deque()
+        self._placed: deque[tuple[int, bytes]] = deque()    # serial, and digest of what has got its name
         self.receiving: set[weakref.ref[Receiving]] = set()    # while one lives its file is not left over
         self._ready: deque[int] = deque()       # serials whose empty files are on disk
         self.few_ready = True           # more should be made ready
         self.journal: Journal | None = None     # this process's
         self._names = -1                # an open descriptor of `staging/`
+        self._syncing = threading.Lock()            # of it: the kernel tells one of those who wait of an error
+        self.failed_syncs = 0           # of names: whoever gave one before that may have lost it
+        self._name_again = False        # names of messages that have their place may not be on disk
 
     def make_folders(self) -> None:
         """All 16 x 256 folders, so that no delivery makes, and must sync, one. Some may be there."""
@@ -94,14 +100,20 @@ class MessageFiles(ReadableFiles):
             for second in range(256):
                 yield f"{self._folder}/{first}/{second:02x}"
 
-    def sync_names(self) -> None:
-        """Return when the names in `staging/` are on disk. For a thread."""
-        try:
-            if self._names < 0:
-                self._names = privatefiles.open_folder(self.staging)
-            os.fsync(self._names)
-        except OSError as error:
-            raise disk_problem(error) from error
+    def sync_names(self, since: int) -> None:
+        """Return when the names in `staging/` are on disk given since `failed_syncs` was `since`. For a thread.
+        Raises StoreError DISK_FULL, UNAVAILABLE; also when a sync of them has failed meanwhile, of which this one says
+        nothing (fsync(2))."""
+        with self._syncing:
+            try:
+                if self._names < 0:
+                    self._names = privatefiles.open_folder(self.staging)
+                sync(self._names)
+            except OSError as error:
+                self.failed_syncs += isinstance(error, SyncFailed)
+                raise disk_problem(error) from error
+            if since != self.failed_syncs:
+                raise StoreError(Problem.UNAVAILABLE, detail=f"{self._staging}: a sync of its names has failed")
 
     @property
     def ready(self) -> int:
@@ -110,11 +122,11 @@ class MessageFiles(ReadableFiles):
 
     def make_ready(self, serials: Iterable[int]) -> None:
         """Make files for messages to come. For a thread. Raises StoreError DISK_FULL, UNAVAILABLE."""
-        made, wanted = list[int](), list(serials)
+        made, wanted, since = list[int](), list(serials), self.failed_syncs
         try:
             for serial, _ in zip(wanted, privatefiles.make_empty(map(self.staged_path, wanted)), strict=True):
                 made.append(serial)
-            self.sync_names()
+            self.sync_names(since)
         except (OSError, StoreError) as error:
             for serial in made:
                 remove_name(self.staged_path(serial))
@@ -167,12 +179,12 @@ class MessageFiles(ReadableFiles):
                 os.link(staged, spare)
                 os.replace(spare, final)
         if own:
-            self._placed.append(serial)
+            self._placed.append((serial, digest))
 
     def let_go(self, serial: int) -> None:
         """Nothing refers to that staged file: its name goes together with those of files that have their place. Until
         then nobody can tell the two apart, not by what they take of the machine either."""
-        self._placed.append(serial)
+        self._placed.append((serial, b""))
 
     def _make_folder(self, final: str) -> bool:
         """Make the folder of a message file if it is missing, whether it was: not every program that copies a store
@@ -231,24 +243,38 @@ class MessageFiles(ReadableFiles):
 
     def drop_staged_names(self) -> int:
         """Put the names that `place` gave on disk, with the files that only a journal has there, and take the staged
-        ones away, and those that were let go; how many. For a thread: it syncs. Raises OSError."""
+        ones away, and those that were let go; how many. For a thread: it syncs. Raises OSError: then all stay, and
+        names are given once more before the next sync, which would not say that they are not on disk (fsync(2))."""
         # Taken before the sync: what `place` adds meanwhile, in another thread, may not be covered by it.
-        serials = list[int]()
+        placed = list[tuple[int, bytes]]()
         with suppress(IndexError):          # who settles a full journal takes some at the same time
             for _ in range(len(self._placed)):
-                serials.append(self._placed.popleft())
-        journal = self.journal
+                placed.append(self._placed.popleft())
+        journal, give_names = self.journal, partial(self._give_names, placed)
         try:
-            if journal is not None and (serials or journal.holds):
-                journal.settle()
-            elif serials:
+            if self._name_again:
+                give_names()
+            if journal is not None and (placed or journal.holds):
+                journal.settle(give_names)
+            elif placed:
                 sync_file_system(self.folder)
         except OSError:
-            self._placed.extend(serials)
+            self._placed.extend(placed)
+            self._name_again = True
             raise
-        for serial in serials:
+        self._name_again = False
+        for serial, _ in placed:
             remove_name(self.staged_path(serial))
-        return len(serials)
+        return len(placed)
+
+    def _give_names(self, placed: Iterable[tuple[int, bytes]]) -> None:
+        """Take the names of these away and give them anew, so that the folders are written again."""
+        for serial, digest in placed:
+            staged, final = self.staged_path(serial), self.path(digest)
+            with suppress(FileNotFoundError):       # it has been purged
+                if digest and os.path.samefile(staged, final):
+                    remove_name(final)
+                    os.link(staged, final)
 
     def recover(self, mid_of: Callable[[int], bytes | None]) -> None:
         """After a crash: finish what was committed, sweep the rest. `mid_of` gives the digest of a committed serial.
@@ -277,7 +303,7 @@ class MessageFiles(ReadableFiles):
         serials = [int(entry.name, 16) for entry in os.scandir(self.staging) if _is_serial(entry.name)
                    and entry.is_file(follow_symlinks=False) and _modified(entry) <= before]
         receiving = [staged.serial for alive in tuple(self.receiving) if (staged := alive()) is not None]
-        return sorted({*serials} - {*self._placed, *self._ready, *receiving})
+        return sorted({*serials} - {*(serial for serial, _ in self._placed), *self._ready, *receiving})
 
     def discard(self, serial: int) -> None:
         """Remove a staged file that was not committed."""

@@ -38,6 +38,7 @@ class Staged:
         self.digest = b""
         self.message_id = b""           # of its header; `finish` finds it
         self.named = named
+        self.names_since = files.failed_syncs           # for `MessageFiles.sync_names`
         self.on_disk = False
         self.written = False            # some of it, or all
         self.concealed = False          # nobody is to tell by the time whether the content was there

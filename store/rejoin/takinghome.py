@@ -280,7 +280,7 @@ def _deliver(store: Store, arriving: _Arriving) -> int:
     staged.finish()
     staged.sync()
     if not staged.named:
-        staged.files.sync_names()
+        staged.files.sync_names(staged.names_since)
     staged.close()
     try:
         outcome, = commit(partition, staged, [arriving.target], arriving.received)

@@ -244,7 +244,7 @@ def test_the_log_is_faster_than_its_zeros(ahead: Env, tmp_path: Path, faults: Fa
 
 
 def test_without_a_thread_the_log_goes_on(tmp_path: Path, faults: Faults) -> None:
-    ahead = LogAhead(tmp_path, lambda: (1, 28), SIZE)
+    ahead = LogAhead(tmp_path, lambda: (1, 28), SIZE, lambda: None)
     faults.fail(threading.Thread, "start", RuntimeError("can't start new thread"))
     ahead.begin()
     faults.mend()

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from mboxlist.engine.disk import SyncFailed
 from store.errors import Problem, StoreError
-from store.partition import filejournal
+from store.partition import filejournal, messagefiles
 from store.partition.filejournal import PAGE, FileJournal, replay
 from store.partition.messagefiles import MessageFiles
 from store.partition.staged import Staged
@@ -359,3 +360,48 @@ def test_the_name_of_a_message_of_another_process_is_left_to_that(files: Message
     staged.sync()
     files.place(1, staged.digest, own=False)
     assert files.drop_staged_names() == 0 and files.staged() == {1}
+
+
+@pytest.mark.parametrize("journalled", [True, False])
+def test_names_are_given_once_more_when_a_sync_of_all_has_failed(files: MessageFiles, journal: FileJournal,
+                                                                 faults: Faults, journalled: bool) -> None:
+    """The folders of messages count as written after an error, too (fsync(2)), and the staged names go after the next
+    sync: the message would be lost with the power."""
+    if not journalled:
+        files.journal = None
+    staged = received(files, 1, message(1))
+    assert journal.append(staged) if journalled else staged.sync() is None
+    files.place(1, staged.digest)
+    failures, given = [OSError(errno.EIO, "no")] * 2, list[str]()
+
+    def fails(*_: object) -> None:
+        if failures:
+            raise failures.pop()
+        given.append("sync")
+
+    for module in (filejournal, messagefiles):
+        faults.before(module, "sync_file_system", fails)
+    faults.before(os, "link", lambda source, final, **_: given.append(final))
+    for _ in range(1 if journalled else 2):
+        with pytest.raises(OSError):
+            files.drop_staged_names()
+    given.clear()
+    assert files.drop_staged_names() == 1 and files.staged() == frozenset()
+    assert given[-1] == "sync" and files.path(staged.digest) in given
+    assert Path(files.path(staged.digest)).read_bytes() == TRACE + message(1)
+    given.clear()
+    files.drop_staged_names()
+    assert files.path(staged.digest) not in given
+    files.journal = journal
+
+
+def test_a_name_in_staging_that_a_failed_sync_may_have_lost(files: MessageFiles, faults: Faults) -> None:
+    """Whoever gave one before the failure is refused, although the next sync says that all is well."""
+    since = files.failed_syncs
+    files.sync_names(since)
+    faults.first(messagefiles, "sync", lambda *_: (_ for _ in ()).throw(SyncFailed(errno.EIO, "no")))
+    for _ in range(2):
+        with pytest.raises(StoreError) as refused:
+            files.sync_names(since)
+        assert refused.value.problem is Problem.UNAVAILABLE
+    files.sync_names(files.failed_syncs)
