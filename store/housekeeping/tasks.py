@@ -8,6 +8,7 @@ reported once, and from then on comes after all others; the rest goes on.
 import logging
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from attrs import define, field, frozen
@@ -22,6 +23,8 @@ from store.housekeeping import interrupted, keptoctets, notices
 from store.mailboxes import copymessages, deletion, namespace
 from store.mailboxes.expunge import Batch, Due, Expunges, due, expunges, forget, last_due, purge_batch
 from store.mend import idxfiles, lostfigures
+from store.operations import clockrecord
+from store.operations.clockrecord import ClockWatch
 from store.partitions import volumes
 from store.problems import NO_BUG, is_no_room, is_standby_away
 from store.quota import accounting
@@ -43,6 +46,7 @@ TROUBLES_INTERVAL = 5
 TROUBLES_TASK = "troubles"
 UNFINISHED_INTERVAL = 5         # seconds; how long a message file keeps its staged name beside its own
 PURGE_INTERVAL = 60
+CLOCK_INTERVAL = 60
 MAILBOXES_INTERVAL = 600
 EXPIRE_INTERVAL = 30        # between two looks at the clock
 NOTICES_INTERVAL = 300
@@ -73,6 +77,7 @@ class Task:
     items: Callable[[Store], Iterable[Any]]
     work: Callable[[Store, Any], int]
     limited: bool = False
+    by_age: bool = False        # it removes what is old: not while the clock is not believed (`clockrecord`)
 
 
 @frozen
@@ -114,6 +119,10 @@ class Round:
         The first step after that begins a new round.
         """
         start, amount = time.monotonic(), 0
+        if self.task.by_age and _is_clock_ahead(self.store):
+            if self._queue is not None:
+                self._end()
+            return None
         if self._queue is None:
             self._queue, self._began = self._items(), time.time()
         while not stopping():
@@ -188,6 +197,13 @@ class Round:
                   self._done, self._failures, len(self._bad))
 
 
+def _is_clock_ahead(store: Store) -> bool:
+    try:
+        return clockrecord.is_ahead(store.root)
+    except OSError:                 # the disk does not say: what is old can wait
+        return True
+
+
 def _shown(item: Hashable) -> str:
     return "the list of its items" if item is None else " ".join(
         each.hex() if isinstance(each, bytes) else str(each) for each in (item if isinstance(item, tuple) else (item,)))
@@ -215,25 +231,32 @@ def one_process(store: Store) -> list[Task]:
     fair = [Task("fair shares", store.settings.quota_fair_interval, _partitions, accounting.reckon, limited=True)
             ] if store.settings.quota_charge == "fair" else []
     return [*flush, *fair,
+            Task("clock", CLOCK_INTERVAL, lambda store: (clockrecord.FILE,), partial(_look_at_clock, ClockWatch())),
             Task("deadlocks", DEADLOCK_INTERVAL, environments, _detect_deadlocks),
             Task("checkpoint", store.settings.checkpoint_interval, environments, _checkpoint),
             Task("early checkpoint", VOLUME_INTERVAL, environments, _checkpoint_early),
             Task("logs", store.settings.checkpoint_interval, _with_logs, _drop_logs),
             Task("pending", interrupted.PENDING_SECONDS, interrupted.pending, interrupted.finish),
-            Task("expunged", PURGE_INTERVAL, _expunged, _forget_expunged, limited=True),
-            Task("purge", PURGE_INTERVAL, (files := _Purge()).items, files.work, limited=True),
-            Task("mailboxes", MAILBOXES_INTERVAL, deletion.due_mailboxes, deletion.purge_mailbox, limited=True),
-            Task("expire", EXPIRE_INTERVAL, (rounds := Rounds()).items, rounds.work, limited=True),
+            Task("expunged", PURGE_INTERVAL, _expunged, _forget_expunged, limited=True, by_age=True),
+            Task("purge", PURGE_INTERVAL, (files := _Purge()).items, files.work, limited=True, by_age=True),
+            Task("mailboxes", MAILBOXES_INTERVAL, deletion.due_mailboxes, deletion.purge_mailbox, limited=True,
+                 by_age=True),
+            Task("expire", EXPIRE_INTERVAL, (rounds := Rounds()).items, rounds.work, limited=True, by_age=True),
             Task("arrivals", DUPLICATES_INTERVAL, _duplicates, _forget_duplicates, limited=True),
             Task("scripts", SCRIPTS_INTERVAL, eventscripts.waiting, eventscripts.run_some),
             Task("outgoing", SWEEP_OUTGOING, lambda store: ("files",), _sweep_outgoing, limited=True),
-            Task("users", USERS_INTERVAL, lifecycle.due, _forget_user),
-            Task("forgotten", USERS_INTERVAL, restorable.due, restorable.drop),
+            Task("users", USERS_INTERVAL, lifecycle.due, _forget_user, by_age=True),
+            Task("forgotten", USERS_INTERVAL, restorable.due, restorable.drop, by_age=True),
             Task("notices", NOTICES_INTERVAL, notices.due, notices.send, limited=True),
             Task("octets", keptoctets.INTERVAL, (counting := keptoctets.Counting()).items, counting.work),
             Task("snapshots", SNAPSHOT_INTERVAL, retention.due, retention.make_due),
             Task("cache", writing.INTERVAL, knownfiles.uncached, knownfiles.cache_one, limited=True),
             Task("reconcile", writing.INTERVAL, userareacheck.steps, userareacheck.take_step, limited=True)]
+
+
+def _look_at_clock(watch: ClockWatch, store: Store, _: str) -> int:
+    watch.look(store.root)
+    return 1
 
 
 def _look_at_troubles(store: Store, _: str) -> int:

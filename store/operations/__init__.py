@@ -1,5 +1,5 @@
 """Operations that take more than one transaction: the record of each that is under way, and of what became of those
-that were cut off.
+that were cut off. And what the store knows of the time (`clockrecord`).
 
     <store>/operations/<id>         one that is under way, or was cut off: what it is, with its arguments
     <store>/operations/ended/<id>   one that was cut off, with what was done about it; kept for a month

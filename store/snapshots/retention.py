@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mboxlist import privatefiles
 from store.errors import Problem, StoreError
+from store.operations import clockrecord
 from store.snapshots import taking
 from store.snapshots.taking import Hold, Progress, Snapshot, environments, folder
 from store.store import Store
@@ -66,7 +67,7 @@ def make_due(store: Store, reason: str) -> int:
     except Stopping:
         log.info("the snapshot is left off, since the process ends")
         return 1
-    for old in taking.retain(store, snapshot):
+    for old in [] if clockrecord.is_ahead(store.root) else taking.retain(store, snapshot):
         log.info("the snapshot %s has had its time", old.name)
     log.info("the snapshot %s has been made and verified: %d octets", snapshot.name, snapshot.size)
     return 1

@@ -23,6 +23,7 @@ from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import account, mailbox_name
 from tools.cli.output import print_facts, print_json, print_table, size, when
 from tools.cli.progressbar import bar
+from tools.commands.messages import clockoption
 from tools.exits import Failure, no_partition
 
 MANY = 20_000               # messages of one mailbox that go by one look at it
@@ -41,6 +42,7 @@ def add(parser: Parsers) -> None:
                       help="only what rules of that name do; can be repeated")
     made.add_argument("--at", type=_days, default=0, metavar="DAYS",
                       help="with --dry-run: what would go so many days from now")
+    clockoption.add(made)
     made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
     made = parser("expire rules", show_rules, "list the rules, and where they come from; exit status 1 if a file of "
@@ -82,6 +84,8 @@ def run(invocation: Invocation) -> int:
     plan = Plan(now + 86400 * arguments.at, change=not arguments.dry_run, only=frozenset(arguments.rule),
                 most=MANY)
     with invocation.store() as store:
+        if not arguments.dry_run:
+            clockoption.require(store, trusted=arguments.trust_clock)
         book = Rulebook(store)
         unknown = set(arguments.rule) - {rule.name for source in book.all() for rule in source.rules}
         if unknown:

@@ -12,6 +12,7 @@ from store.mailboxes.duepurge import count_due, purge_partition
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.output import print_json, print_table
 from tools.cli.progressbar import bar
+from tools.commands.messages import clockoption
 from tools.exits import no_partition
 
 
@@ -23,6 +24,7 @@ def add(parser: Parsers) -> None:
     made.add_argument("--older-than", type=typed(values.duration), metavar="TIME",
                       help="expunged or deleted that long ago (store.purge_delay): 12h, 3d; 0: all")
     made.add_argument("--partition", metavar="NAME", help="only there")
+    clockoption.add(made)
     made.add_argument("--dry-run", action="store_true", help="only say what would be removed")
     made.add_argument("--yes", action="store_true", help="do not ask")
     made.add_argument("--bytes", action="store_true")
@@ -36,6 +38,8 @@ def purge(invocation: Invocation) -> int:
     with invocation.store() as store:
         if arguments.partition is not None and arguments.partition not in store.partitions:
             raise no_partition(arguments.partition, store.partitions)
+        if not arguments.dry_run:
+            clockoption.require(store, trusted=arguments.trust_clock)
         delay = store.settings.purge_delay
         older = delay if arguments.older_than is None else int(arguments.older_than)
         now = time.time() + delay - older               # at which the rest would be due by the setting

@@ -282,7 +282,7 @@ def _forgetting(seconds: int) -> Task:
     """Remove transcripts that are so old."""
     return Task("transcripts", FORGET_INTERVAL, lambda store: [
         path for path, _, when in transcripts(store.root / TRANSCRIPTS) if when < time.time() - seconds],
-        lambda store, path: int(path.unlink(missing_ok=True) is None))
+        lambda store, path: int(path.unlink(missing_ok=True) is None), by_age=True)
 
 
 def _saving(former: FormerLogins) -> Task:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 
 from store.check import lastcheck
+from store.operations import clockrecord
 from store.settings import Settings
 from store.snapshots import retention, taking
 from tools.cli.controlclient import is_up
@@ -21,8 +22,18 @@ def look(config: Config) -> Iterator[Advice]:
     """What is too old, or was never done."""
     if not is_up(config.root):
         yield Advice("server", True, "no server runs", "start it: onecopy serve, or systemctl start onecopy")
+    yield from clock(config, time.time())
     yield from snapshots(config, time.time())
     yield from last_check(config, time.time())
+
+
+def clock(config: Config, now: float) -> Iterator[Advice]:
+    """Whether the store believes the clock."""
+    try:
+        if text := clockrecord.warning(config.root, now):
+            yield Advice("clock", True, text, "set the clock right; where it is right, onecopy purge --trust-clock")
+    except OSError as error:
+        yield Advice("clock", True, f"{config.root / clockrecord.FILE}: {error.strerror}", "look at the disk")
 
 
 def snapshots(config: Config, now: float) -> Iterator[Advice]:
