@@ -21,6 +21,7 @@ from tests.support.servers.certificates import Authority, showing
 from tests.support.stores.movepair import LIMIT, ONE, TWO, make_back_end
 from tools.cli import options as config
 from tools.exits import Failure
+from tools.server.control import backendlink
 from tools.server.control.backendlink import Listener, Place, Standbys, answering, require_known_standbys
 from tools.server.process import accepting
 from tools.server.process.accepting import Spares
@@ -140,6 +141,28 @@ def test_the_kernel_asks_whether_the_other_machine_knows_the_connection(store: S
                 socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT))
             assert idle <= 5
             assert idle + between * count >= here.settings.timeout
+
+
+def test_a_call_whose_other_end_is_gone_makes_way_for_the_next(
+        store: Store, tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may hold a lock, and wait for hours for an answer. Its kernel answers no probe; that of a slow one does."""
+    here, there = (place(tmp_path, host, authority.file, authority.back_end(host)) for host in (ONE, TWO))
+    with listening(store, there) as (listener, port):
+        peers = {host: evolve(address, port=port) for host, address in here.peers.items()}
+        slow = evolve(here, peers=peers).connect(TWO)
+        slow.look("alice", "primary")
+        option, = {each.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) for each in listener._known}
+        assert option and not any(map(backendlink._is_dead, listener._known))
+        with contextlib.closing(evolve(here, peers=peers).connect(TWO)) as another:
+            another.look("alice", "primary")
+            slow.look("alice", "primary")
+        gone = set(listener._known)
+        monkeypatch.setattr(backendlink, "_is_dead", lambda connection: connection in gone)
+        with contextlib.closing(evolve(here, peers=peers).connect(TWO)) as next_one:
+            next_one.look("alice", "primary")
+            with pytest.raises(StoreError):
+                slow.look("alice", "primary")
+        slow.close()
 
 
 def test_nothing_leaves_in_the_clear_when_a_caller_is_cut_off(

@@ -9,6 +9,7 @@ import logging
 import selectors
 import socket
 import ssl
+import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -42,6 +43,8 @@ log = logging.getLogger(__name__)
 
 GREETING_SECONDS = 10.0     # in which a connection is made, the certificates are verified, and the caller has a name
 PROBE_SECONDS = 5           # of silence after which the kernel asks whether the connection is there still,
+SILENT_SECONDS = 20.0       # for which nothing at all came of a connection whose other end is gone: four probes
+_LAST_ACK = struct.Struct("=56xI")      # of `struct tcp_info` (tcp(7)): milliseconds since the last acknowledgement
 MOST_PROBES = 127           # so often at most: tcp(7)
 MOST_STRANGERS = 32         # callers without a name at a time
 FULL = f"{FEW}: call again later"
@@ -125,6 +128,15 @@ def _have_kernel_ask(connection: socket.socket, timeout: float) -> None:
     for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL):
         connection.setsockopt(socket.IPPROTO_TCP, option, PROBE_SECONDS)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, min(MOST_PROBES, int(timeout / PROBE_SECONDS) + 1))
+
+
+def _is_dead(connection: socket.socket) -> bool:
+    """Whether nobody is at the other end, since not even its kernel has answered the last probes."""
+    try:
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_ACK.size)
+        return float(_LAST_ACK.unpack(info)[0]) > SILENT_SECONDS * 1000
+    except (OSError, struct.error):         # it has been ended, or the kernel is an old one
+        return False
 
 
 def _unreachable(host: str, error: Exception) -> StoreError:
@@ -272,6 +284,7 @@ class Listener:
         try:
             caller.settimeout(place.greeting_time)
             caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _have_kernel_ask(caller, place.settings.timeout)
             connection = place.tls.called(caller)
             with self._lock:
                 self._open.discard(caller)          # its descriptor is that of `connection` now
@@ -282,8 +295,13 @@ class Listener:
             with self._lock:
                 if place is not self.place:
                     raise Refused("the configuration has changed meanwhile")
+                dead = list[socket.socket]()
                 if len(self._known) < place.settings.connections:
                     host, self._known[connection] = named, (named, wire)
+                    dead = [each for each, (other, _) in self._known.items() if other == named and _is_dead(each)]
+                for each in dead:                       # it has begun anew: what its old calls hold is free now
+                    log.warning("a call from %s is ended, at whose other end nobody is: it calls again", named)
+                    _cut_off(each)
             if host:
                 log.debug("user move: %s calls from %s", host, address)
                 wire.limit(place.settings.timeout)
