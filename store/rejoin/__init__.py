@@ -2,7 +2,7 @@
 (docs/standby.md).
 
 Front doors: `stranded.find`, `sendinghome.SendingHome` and `returning.follow` on the machine that comes back,
-`takinghome.TakingHome` on the one that serves. May import `store/standby` and what is below it.
+`takinghome.TakingHome` and `givingup.give_up` on the one that serves. May import `store/standby` and what is below it.
 
 The promoted machine keeps what its list of mailboxes and the figures of each mailbox were when it was promoted
 (`store.standby.promotion.PROMOTED`): the common place of both. The other one fetches these (`commonplace`). Messages

@@ -59,6 +59,7 @@ IDENTITIES = 1_000_000      # ids of mailboxes, and UIDVALIDITYs, that are left 
 CACHE = 64 << 20
 PROMOTED = "promoted"       # the folder of these tables, as they were at the promotion:
 LIST_TABLES = "annotations.db", "mailboxes.db", "names.db", "rights.db"
+GIVEN_UP = "given-up"       # and which partitions have been given up since, a line for each
 PROMOTED_STATES, PROMOTED_RECORDS = "state.db", "index.db"
 
 
@@ -153,6 +154,20 @@ def _recover(root: Path, state: StandbyState) -> StandbyState:
     found = evolve(state, phase=RECOVERED)     # from here on the logs are its own, and must not be cut
     found.save(root)
     return found
+
+
+def note_given_up(root: Path, name: str) -> None:
+    """That partition was absent, and nobody waits for it any more: on record, on disk. Raises OSError."""
+    privatefiles.make_folder(root / PROMOTED, exist_ok=True)
+    replace_file(root / PROMOTED / GIVEN_UP, "".join(f"{each}\n" for each in sorted({*given_up(root), name})).encode())
+
+
+def given_up(root: Path) -> list[str]:
+    """The partitions that were given up since the promotion: another machine may have them."""
+    try:
+        return privatefiles.read_text(root / PROMOTED / GIVEN_UP).split()
+    except FileNotFoundError:
+        return []
 
 
 def _remove_begun(root: Path, state: StandbyState) -> None:

@@ -96,6 +96,10 @@ def require_no_more(root: Path, state: StandbyState, source: SourcePeer, begun: 
     unseen = begun.lineage.line[len(state.line):]
     if not state.ends or not unseen:
         return state
+    for name in begun.given_up:
+        if f"partitions/{name}/index" in state.ends:
+            raise MoreHere(Problem.STORE_IN_USE, f"{begun.host} has given up partition {name}, and its mail is here. "
+                                                 f"{_bring(source.peer.host)}")
     state = standbyjournal.replay(root, switching.finish(root, state), ahead=False)
     left, ahead = state.parting(root), standbyjournal.ahead(root, state)
     if ahead is not None:

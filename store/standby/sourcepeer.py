@@ -118,8 +118,8 @@ class Next:
 class Begun:
     """What the one that serves says of itself: its name, the identity of its list of mailboxes, its partitions, the
     promotions that it knows of, and which of its standbys we are (`place`). `unprotected`: its other partitions, for
-    which we did not ask; `absent`: those that it does not have itself, with the machine that has each. See
-    `StandbyState` for the others."""
+    which we did not ask; `absent`: those that it does not have itself, with the machine that has each;
+    `given_up`: those that it lacked and has made anew, empty. See `StandbyState` for the others."""
 
     host: str
     identity: str
@@ -133,6 +133,7 @@ class Begun:
     partings: dict[str, Parting] = field(factory=dict)
     unprotected: tuple[str, ...] = ()
     absent: dict[str, str] = field(factory=dict)
+    given_up: tuple[str, ...] = ()
 
     def state(self, before: StandbyState) -> StandbyState:
         """With what it says of promotions, and of partitions that are not copied."""
@@ -192,7 +193,8 @@ class SourcePeer:
                           said.number("place", 0, PLACES + 1), epochs_of(said), (mailbox, validity),
                           tuple(said.texts("above", MACHINES)) if "above" in said.fields else (),
                           said.number("skipped"), partings_of(dict(said.fields["partings"])),
-                          tuple(_partitions(said, "unprotected")), absent_of(said))
+                          tuple(_partitions(said, "unprotected")), absent_of(said),
+                          tuple(_partitions(said, "given_up")))
         if begun.lineage.number < lineage.number:
             raise StoreError(Problem.UNAVAILABLE, f"{begun.host} does not know that another machine has been promoted: "
                                                   "it is not followed")

@@ -146,6 +146,7 @@ OTHERS = {
     **dict.fromkeys(("standby create", "standby follow", "standby status", "standby promote", "standby copy",
                      "standby serve"),
                     "is about another folder: tests/store/standby, tests/interop/test_standby.py"),
+    "partition give-up": "is for a store whose partition another machine has: tests/store/rejoin/test_givingup.py",
     "standby rejoin": "leaves no store: tests/store/rejoin", "standby forget": "replaces one file",
     "init": "a store that is not whole is made by the start (serve --create): tests/tools/commands/test_killed.py",
     "serve": "is the start", "config certificate": "makes one file",

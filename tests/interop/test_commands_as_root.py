@@ -109,6 +109,7 @@ BESIDE = f"""
 2 standby copy --to @/reading
 2 standby serve
 1 standby forget none.example.org
+1 partition give-up none --yes
 2 standby create --from none.example.org:1
 0 snapshot remove NAME --force --yes
 0 reconstruct bob

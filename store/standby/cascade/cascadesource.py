@@ -162,7 +162,7 @@ class CascadeSource:
                 f"this standby has {', '.join(sorted(here))}"]))
         self._only = frozenset(names)
         return {"partitions": sorted(names or here), "unprotected": sorted(here - self._only) if names else [],
-                "absent": state.others}
+                "absent": state.others, "given_up": []}
 
     def _has(self, environment: str) -> bool:
         return not self._only or environment == LIST or environment.split("/")[1] in self._only

@@ -26,7 +26,7 @@ from store.partition.marks import absent, read_epoch
 from store.partitions import volumes
 from store.snapshots import retention, taking
 from store.snapshots.taking import LIST, Snapshot, all_environments, environments
-from store.standby import succession
+from store.standby import promotion, succession
 from store.standby.applying import distance
 from store.standby.copyformat import LISTED, SENT_OCTETS, SMALL, TOP, Listed, Packing, further_of, pack_list, positions
 from store.standby.source.fileanswers import Answer, FileAnswers
@@ -147,7 +147,8 @@ class Source:
         unprotected = sorted(here - self._only) if names else []
         if self.member is not None:
             self.member.lacks(unprotected)
-        return {"partitions": sorted(names or here), "unprotected": unprotected, "absent": absent(self.store.root)}
+        return {"partitions": sorted(names or here), "unprotected": unprotected, "absent": absent(self.store.root),
+                "given_up": promotion.given_up(self.store.root)}
 
     def _environments(self) -> dict[str, Env]:
         """Those that this standby has: the list, and all partitions or some. Raises StoreError UNAVAILABLE, OSError."""

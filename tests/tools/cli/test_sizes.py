@@ -66,7 +66,7 @@ CALLS = {
     "messages deduplicate": "-u alice --dry-run all",
     "stats": "", "explain message": "<1@example.org>", "explain access": "bob alice INBOX",
     "explain quota": "alice", "explain login": "alice --from 192.0.2.1",
-    "partition drain": "volume --to primary", "user move": "dora --to volume",
+    "partition drain": "volume --to primary", "partition give-up": None, "user move": "dora --to volume",
     "spark sharing": None, "spark sql": None, "facts export": None,
     "spark generate": None,
 }
