@@ -48,6 +48,10 @@ class Durability:
         """Ends when the message file and its name are on disk."""
         return _sync_staged(staged)
 
+    def all_staged(self, messages: Sequence[Staged], partition: Partition) -> Sequence[Awaitable[None]]:
+        """`staged` of each of several messages."""
+        return [self.staged(staged, partition) for staged in messages]
+
     def log(self, partition: Partition, staged: Sequence[Staged] = ()) -> Awaitable[None]:
         """Ends when everything committed so far is on disk; after that these messages get their places."""
         return _flush(partition, staged)

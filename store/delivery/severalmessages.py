@@ -144,7 +144,7 @@ async def _secure_some(store: Store, partition: Partition, messages: Sequence[St
             staged.on_disk = True
     else:
         # All have ended before one that failed is raised, since the caller takes the files away then.
-        begun = [durability_of(store).staged(staged, partition) for staged in messages]
+        begun = durability_of(store).all_staged(messages, partition)
         failures = []
         for one in (_finish(store, messages), *begun):          # while the disk is at work
             try:

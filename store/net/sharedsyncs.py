@@ -9,11 +9,11 @@ import os
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 NOT_SETTLED = "message files cannot be synced; they are in the file journal"
 NOT_MADE = "no file journal can be made: message files are synced one by one"
 Batch = list[tuple[Done, Sequence[Staged]]]
+T = TypeVar("T")
 
 BATCHES = 8                 # batches of message files that threads sync at the same time
 JOURNAL_SECONDS = 30.0     # after which a file journal is tried again that could not be made
@@ -140,6 +141,20 @@ class _LogFlush:
         self._under_way = False
         self._second = partition.env.second
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """All who ask within the block share the next flush, which begins after it."""
+        if self._under_way:             # they share the one after that in any case
+            yield
+            return
+        self._under_way = True
+        try:
+            yield
+        finally:
+            self._under_way = False
+            if self._waiting:
+                self._begin()
+
     def ask(self, staged: Sequence[Staged]) -> Done:
         """Fires when a flush that began after this call has ended; then these messages get their places."""
         done = Done()
@@ -221,8 +236,10 @@ class _LogFlush:
 class _Journalling:
     """Messages of a partition that go to this process's file journal, which is synced for all that wait at a moment."""
 
-    def __init__(self, partition: Partition, threads: ReactorThreads, kernel: KernelSyncs | None) -> None:
+    def __init__(self, partition: Partition, threads: ReactorThreads, kernel: KernelSyncs | None, log_flush: _LogFlush
+                 ) -> None:
         self._partition = partition
+        self._log_flush = log_flush
         self._threads = threads
         self._kernel = kernel
         self._journal: FileJournal | None = None
@@ -240,8 +257,14 @@ class _Journalling:
         if journal is None or journal.given_up:
             self._begin_another()
             return None
-        if not journal.append(staged):
-            return None
+        done = Done()
+        done.waits_for = DISK
+        try:
+            if not journal.append(staged, partial(self._begin, journal, done, staged)):
+                return None
+        except StoreError:                  # of its file: it is refused, whatever becomes of the sync
+            done.addErrback(lambda _: None)
+            raise
         if journal.half_full and not self._settling:
             self._settling = True
             try:
@@ -249,12 +272,23 @@ class _Journalling:
             except RuntimeError as error:       # the next message tries it again
                 self._settling = False
                 TROUBLES.met(NOT_SETTLED, str(error))
-        done = Done()
-        done.waits_for = DISK
+        return done
+
+    def ask_all(self, messages: Sequence[Staged], ask: Callable[[Staged], T]) -> list[T]:
+        """What `ask` gives for each of the messages: those that go to the journal share the next sync."""
+        idle, self._under_way = not self._under_way, True
+        try:
+            return [ask(staged) for staged in messages]
+        finally:
+            if idle:
+                self._under_way = False
+                if self._waiting and self._journal is not None:
+                    self._sync(self._journal)
+
+    def _begin(self, journal: FileJournal, done: Done, staged: Staged) -> None:
         self._waiting.append((done, staged))
         if not self._under_way:
             self._sync(journal)
-        return done
 
     def _sync(self, journal: FileJournal) -> None:
         batch, self._waiting = self._waiting, []
@@ -278,8 +312,13 @@ class _Journalling:
             batch, self._waiting = [*batch, *self._waiting], []
         if self._waiting:
             self._sync(journal)
-        for done, staged in batch:
+        if len(batch) == 1:
+            (done, staged), = batch
             _file_synced(staged, done, failure)
+            return
+        with self._log_flush.together():        # each of them goes on, and its transaction wants a flush
+            for done, staged in batch:
+                _file_synced(staged, done, failure)
 
     def _settle(self) -> None:
         try:
@@ -349,19 +388,27 @@ class SharedSyncs(Durability):
                 lambda batch: self._threads.run("sync", lambda: self._sync_staged(batch)), BATCHES)
         return found.ask(staged)
 
+    def all_staged(self, messages: Sequence[Staged], partition: Partition) -> "Sequence[Deferred[None]]":
+        """`staged` of each of several messages, which share a sync."""
+        return self._journalling(partition).ask_all(messages, lambda staged: self.staged(staged, partition))
+
     def _journalling(self, partition: Partition) -> _Journalling:
         found = self._journals.get(partition.name)
         if found is None or not found.is_of(partition):
-            found = self._journals[partition.name] = _Journalling(partition, self._threads, self._kernel)
+            found = self._journals[partition.name] = _Journalling(
+                partition, self._threads, self._kernel, self._flushes(partition))
         return found
 
     def log(self, partition: Partition, staged: Sequence[Staged] = ()) -> Done:
         """Fires when everything committed so far is on disk; after that these messages get their places. Nothing but
         Unflushed comes of it."""
+        return self._flushes(partition).ask(staged)
+
+    def _flushes(self, partition: Partition) -> _LogFlush:
         found = self._logs.get(partition.name)
         if found is None:
             found = self._logs[partition.name] = _LogFlush(self._store, partition, self._threads, self._kernel)
-        return found.ask(staged)
+        return found
 
     def discard(self, staged: Staged) -> None:
         """Some time later, as with the staged name of a message that is kept: the time of the answer must not tell

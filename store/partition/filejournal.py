@@ -1,13 +1,13 @@
 """The file journal of a process: what it has received is on disk here before the message files themselves are.
 
 To sync a new file the file system must write its own journal, too: 2 ms on a disk that syncs octets in place in 0.3.
-So a process that serves a store writes each message of up to 128 KiB (`messagereading.SPILL`) to its file in
-`staging/`, which is not synced, and once more to `staging/journal-<serial>`: a file of one length that was written
-before, so that a sync of it changes nothing else of the file system; one sync is for all messages that wait at that
-moment. All message files are synced together (syncfs(2), `MessageFiles.drop_staged_names`) each five seconds, or when
-half of the journal is full. Then its octets may be written over. A message for which there is no room takes the long
-way: its own file is synced. A journal that is half full sooner grows, since syncfs(2) writes more than message files:
-the shared memory of the databases, too.
+So a process that serves a store writes each message of up to 128 KiB (`messagereading.SPILL`) to
+`staging/journal-<serial>`: a file of one length that was written before, so that a sync of it changes nothing else of
+the file system; one sync is for all messages that wait at that moment. Meanwhile the message is written to its file in
+`staging/`, too, which is not synced. All message files are synced together (syncfs(2),
+`MessageFiles.drop_staged_names`) each five seconds, or when half of the journal is full. Then its octets may be written
+over. A message for which there is no room takes the long way: its own file is synced. A journal that is half full
+sooner grows, since syncfs(2) writes more than message files: the shared memory of the databases, too.
 
 After an end that was not clean `replay` writes what the journals have to the files in `staging/` once more, before
 anything else looks at these. It writes to a name that is there, and makes none: whose staged name is gone, its file
@@ -129,10 +129,10 @@ class FileJournal:
             return False
         return (used if used > 0 else used + self.octets) > self.octets // 2
 
-    def append(self, staged: Staged) -> bool:
-        """Write the message to its file, and to the journal; it is on disk when `handle` has been synced. False: it is
-        not in the journal, and its file is to be synced. Raises StoreError DISK_FULL, UNAVAILABLE: it is not in its
-        file either."""
+    def append(self, staged: Staged, begin: Callable[[], object] = lambda: None) -> bool:
+        """Write the message to the journal, and to its file; it is on disk when `handle` has been synced, which `begin`
+        may have done: its file is written while the disk is at work. False: it is not in the journal, and its file is
+        to be synced. Raises StoreError DISK_FULL, UNAVAILABLE: it is not in its file."""
         octets = staged.in_memory()
         if octets is None or self.given_up:
             return False
@@ -140,7 +140,6 @@ class FileJournal:
         at = self._room(pages)
         if not at:
             return False
-        staged.unsynced()
         try:
             _write(self.handle, _head(self._secret, staged.serial, octets, staged.trace, staged.digest) + octets, at)
         except OSError as error:
@@ -148,7 +147,10 @@ class FileJournal:
             self.given_up = True
             return False
         self._next = at + pages
-        self._number += 1
+        staged.written = True       # its serial is nobody else's, whatever comes: a start would write this to that file
+        begin()
+        staged.unsynced()
+        self._number += 1           # only now: who settles meanwhile does not have this file on disk
         self._kept.append(_Kept(self._number, staged.serial, at, len(octets)))
         return True
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from store import offload
 from store.delivery import durable
@@ -29,9 +30,8 @@ class Journalled(durable.Durability):
         return self._journalled(staged, super().staged(staged, partition))
 
     async def _journalled(self, staged: Staged, by_itself: Awaitable[None]) -> None:
-        if staged.named and self.journal.append(staged):
+        if staged.named and self.journal.append(staged, partial(os.fdatasync, self.journal.handle)):
             by_itself.close()           # type: ignore[attr-defined]
-            os.fdatasync(self.journal.handle)
             staged.on_disk = True
         else:
             await by_itself
@@ -77,7 +77,7 @@ def append_ahead(place: Place, answered: Answered) -> None:
                 offload.now(durable.spill(place.store, staged))
             messages.append((staged, Target(entry, reader="bob", appended=True), WHEN))
         try:
-            for outcome in _together_or_alone(place.store, messages):
+            for outcome in _together(place.store, messages):
                 if isinstance(outcome, StoreError) and outcome.problem is not Problem.OVER_QUOTA:
                     raise outcome
         finally:
@@ -87,12 +87,12 @@ def append_ahead(place: Place, answered: Answered) -> None:
     _settle(place)
 
 
-def _together_or_alone(store: Store, messages: Sequence[Message]) -> Sequence[object]:
+def _together(store: Store, messages: Sequence[Message]) -> Sequence[object]:
+    """Where that cannot be, nothing has been done: a server delivers each alone then, and some may be refused."""
     found = offload.now(deliver_each(store, messages))
-    if found is not None:
-        return found
-    return [outcome for staged, target, when in messages
-            for outcome in offload.now(durable.deliver(store, staged, (target,), when))]
+    if found is None:
+        raise StoreError(Problem.UNAVAILABLE)
+    return found
 
 
 def deliver_until_full(place: Place, answered: Answered) -> None:

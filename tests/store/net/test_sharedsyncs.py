@@ -20,6 +20,7 @@ from mboxlist.names import MailboxName
 from store.delivery import durable
 from store.delivery.commit import Delivered, Target
 from store.delivery.durable import durability_of
+from store.delivery.severalmessages import deliver_all
 from store.errors import Problem, StoreError
 from store.mailboxes.flagchanges import change_flags
 from store.net import sharedsyncs
@@ -319,6 +320,37 @@ def test_messages_that_come_together_share_a_sync_of_the_journal(with_journal: t
     kernel.begun[3][1].callback(None)
     assert [type(outcome) for outcome in (*second, *third)] == [Delivered] * 2
     assert len(kernel.begun) == 4                                       # four syncs, for six of their own
+
+
+def test_messages_that_the_journal_has_at_the_same_time_share_a_flush_of_the_log(with_journal: tuple[Store, InHand]
+                                                                                  ) -> None:
+    _, kernel = with_journal
+    first, second, third = journalled(with_journal, b"1", b"2", b"3")
+    kernel.begun[0][1].callback(None)
+    assert "/index/log." in kernel.begun[2][0]
+    kernel.begun[2][1].callback(None)                               # of the first alone
+    assert first and not (second or third)
+    kernel.begun[1][1].callback(None)
+    (path, done), = kernel.begun[3:]
+    assert "/index/log." in path and not (second or third)
+    done.callback(None)
+    assert second and third
+
+
+def test_messages_of_one_command_share_a_sync_of_the_journal(with_journal: tuple[Store, InHand]) -> None:
+    store, kernel = with_journal
+    entry = store.entry(INBOX)
+    messages = []
+    for body in (b"1", b"2", b"3"):
+        staged = store.stage(entry)
+        staged.write(b"Subject: %b\r\n\r\n" % body)
+        messages.append((staged, Target(entry, appended=True), None))
+    answer = ensureDeferred(deliver_all(store, messages))
+    (path, done), = kernel.begun
+    assert "/staging/journal-" in path
+    done.callback(None)
+    kernel.begun[1][1].callback(None)
+    assert answer.called and len(kernel.begun) == 2 and len(store.open_mailbox(entry).rows) == 4
 
 
 def test_a_journal_that_cannot_be_synced_refuses_and_another_comes(with_journal: tuple[Store, InHand]) -> None:

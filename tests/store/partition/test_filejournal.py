@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from mboxlist import privatefiles
 from mboxlist.engine.disk import SyncFailed
 from store.errors import Problem, StoreError
 from store.partition import filejournal, messagefiles
@@ -232,8 +233,35 @@ def test_a_journal_that_cannot_be_written_is_given_up(files: MessageFiles, journ
         patch.setattr(os, "pwrite", fails)
         staged = received(files, 1, message(1))
         assert not journal.append(staged)
-    assert journal.given_up and content(files, 1) == TRACE + message(1)        # to be synced for itself
+    staged.sync()                                                               # for itself
+    assert journal.given_up and content(files, 1) == TRACE + message(1)
     assert not journal.append(received(files, 2, message(2)))
+
+
+def test_a_file_is_written_while_the_disk_has_the_journal(files: MessageFiles, journal: FileJournal) -> None:
+    """Whoever settles then does not take the message for one whose file is on disk."""
+    def begin() -> None:
+        assert content(files, 1) == b""
+        journal.settle()
+
+    assert journal.append(received(files, 1, message(1)), begin)
+    assert content(files, 1) == TRACE + message(1) and journal.holds
+
+
+def test_of_a_file_that_cannot_be_written_nobody_gets_the_serial(files: MessageFiles, journal: FileJournal,
+                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal has a message under it: a start would write that to the file."""
+    def fails(path: str, flags: int = 0) -> int:
+        raise OSError(errno.EMFILE, "no")
+
+    staged = received(files, 1, message(1))
+    with monkeypatch.context() as patch, pytest.raises(StoreError):
+        patch.setattr(privatefiles, "open_handle", fails)
+        journal.append(staged)
+    staged.abort()
+    assert files.take_ready() is None and not journal.holds and not os.path.exists(files.staged_path(1))
+    files.close()
+    assert replay(files.staging) == 0
 
 
 def test_what_was_written_in_parts_is_not_for_the_journal(files: MessageFiles, journal: FileJournal) -> None:
