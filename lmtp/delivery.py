@@ -111,17 +111,15 @@ class Delivery:
     async def begin(self, trace: bytes, name: str, clock: Callable[[], float]) -> Incoming:
         """The message, still empty. `name` is its id in the log and in replies. Raises StoreError."""
         self._id = name
-        self.incoming = Incoming(self.store, self.settings, clock, await self._staged(trace))
-        return self.incoming
-
-    async def _staged(self, trace: bytes) -> Staged:
-        """On the partition of the first recipient, unless that takes nothing at present and another one does."""
         refused = None
-        for partition in self._partitions.values():
+        for partition in self._partitions.values():     # the first recipient's, unless only another one takes anything
             try:
-                return await offload.change(self.store, partial(partition.stage, trace))
+                staged = await offload.change(self.store, partial(partition.stage, trace))
             except StoreError as error:
                 refused = refused or error
+            else:
+                self.incoming = Incoming(self.store, self.settings, clock, staged)
+                return self.incoming
         assert refused is not None
         raise refused
 

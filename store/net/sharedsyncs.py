@@ -244,7 +244,7 @@ class _Journalling:
         self._kernel = kernel
         self._journal: FileJournal | None = None
         self._next_try = 0.0
-        self._making = self._settling = self._under_way = False
+        self._making = self._settling = self._under_way = self._gathering = False
         self._waiting: list[tuple[Done, Staged]] = []
 
     def is_of(self, partition: Partition) -> bool:
@@ -276,18 +276,17 @@ class _Journalling:
 
     def ask_all(self, messages: Sequence[Staged], ask: Callable[[Staged], T]) -> list[T]:
         """What `ask` gives for each of the messages: those that go to the journal share the next sync."""
-        idle, self._under_way = not self._under_way, True
+        self._gathering = True
         try:
             return [ask(staged) for staged in messages]
         finally:
-            if idle:
-                self._under_way = False
-                if self._waiting and self._journal is not None:
-                    self._sync(self._journal)
+            self._gathering = False
+            if self._waiting and not self._under_way and self._journal is not None:
+                self._sync(self._journal)
 
     def _begin(self, journal: FileJournal, done: Done, staged: Staged) -> None:
         self._waiting.append((done, staged))
-        if not self._under_way:
+        if not (self._under_way or self._gathering):
             self._sync(journal)
 
     def _sync(self, journal: FileJournal) -> None:
