@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mboxlist import privatefiles
-from mboxlist.engine.disk import SyncFailed, sync, sync_file, sync_folder
+from mboxlist.engine.disk import sync_file, sync_folder
 from mboxlist.setaside import make_way, stands_in_the_way
 from store.errors import Problem, StoreError, disk_problem
 from store.partition.messagereading import ReadableFiles
@@ -108,9 +108,12 @@ class MessageFiles(ReadableFiles):
             try:
                 if self._names < 0:
                     self._names = privatefiles.open_folder(self.staging)
-                sync(self._names)
             except OSError as error:
-                self.failed_syncs += isinstance(error, SyncFailed)
+                raise disk_problem(error) from error
+            try:
+                os.fsync(self._names)
+            except OSError as error:
+                self.failed_syncs += 1
                 raise disk_problem(error) from error
             if since != self.failed_syncs:
                 raise StoreError(Problem.UNAVAILABLE, detail=f"{self._staging}: a sync of its names has failed")

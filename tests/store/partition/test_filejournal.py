@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from mboxlist import privatefiles
-from mboxlist.engine.disk import SyncFailed
 from store.errors import Problem, StoreError
 from store.partition import filejournal, messagefiles
 from store.partition.filejournal import PAGE, FileJournal, replay
@@ -427,7 +426,7 @@ def test_a_name_in_staging_that_a_failed_sync_may_have_lost(files: MessageFiles,
     """Whoever gave one before the failure is refused, although the next sync says that all is well."""
     since = files.failed_syncs
     files.sync_names(since)
-    faults.first(messagefiles, "sync", lambda *_: (_ for _ in ()).throw(SyncFailed(errno.EIO, "no")))
+    faults.first(os, "fsync", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "no")))
     for _ in range(2):
         with pytest.raises(StoreError) as refused:
             files.sync_names(since)
