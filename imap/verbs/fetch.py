@@ -56,7 +56,6 @@ LONG_HEADER = 64 << 10      # octets of a header that is looked through in a thr
 _UID = (Item.UID,)
 _CACHED_ITEMS = (Item.ENVELOPE, Item.BODY, Item.BODYSTRUCTURE)
 _PARTS = {Part.ALL: None, Part.TEXT: "TEXT", Part.MIME: "MIME"}      # the others are HEADER, or taken from it
-
 _FIELDS = (Part.HEADER_FIELDS, Part.HEADER_FIELDS_NOT)
 _Records = list[CachedMessage | None]
 _NOTHING: Positions = np.empty(0, np.intp)
@@ -78,8 +77,10 @@ async def fetch(session: Session, command: Fetch) -> Reply:
     if len(positions) != 1 or work.sets_seen or not await work.send_one(int(positions[0])):
         batch = work.plan.batch
         for at in range(0, len(positions), batch):
+            await session.stream.drain(session.settings.command_time)       # the last one goes out with the reply
             await work.send(positions[at:at + batch])
     if work.seen:
+        session.stream.flush()
         await durable.flushed(session.store, view.mailbox.entry)
         await session.tell(expunges=command.by_uid, by_uid=command.by_uid, belief=work.belief())
     name = "UID FETCH" if command.by_uid else "FETCH"
@@ -147,6 +148,8 @@ class _Fetching:
         many, since its cache record is lost."""
         session, plan, rows = self.session, self.plan, self.view.rows[at:at + 1]
         cached: _Records | None = None
+        if session.stream.behind:               # with answers to commands before
+            await session.stream.drain(session.settings.command_time)
         if plan.needs_cache:
             cached = self._known(rows) if session.snapshots.snapshot is None else await self._records(rows)
             if cached is None or not all(cached):
@@ -157,8 +160,6 @@ class _Fetching:
             await self._send_answers([head], rows, cached)
         else:
             session.stream.write(head + b")\r\n")
-        if session.stream.behind:
-            await session.stream.drain(session.settings.command_time)
         return True
 
     def _item(self, item: Item, rows: Rows, cached: _Records | None) -> bytes:
@@ -186,7 +187,6 @@ class _Fetching:
             else:
                 heads = self._heads(positions, rows, cached)
                 session.stream.write(b"".join([head + b")\r\n" for head in heads if not head.endswith(b"(")]))
-        await session.stream.drain(session.settings.command_time)
 
     # What index and cache know
 

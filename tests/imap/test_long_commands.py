@@ -84,6 +84,20 @@ def test_a_fetch_ends_with_its_connection(place, monkeypatch, command, faults):
     assert len(batches) <= 3
 
 
+def test_the_last_batch_goes_out_with_the_reply(place, monkeypatch):
+    """And of a client that sends commands ahead no more than one batch is held back."""
+    monkeypatch.setattr("imap.verbs.fetch.FIGURES", 2)
+    monkeypatch.setattr("store.net.stream.SMALL_ANSWER", 0)
+    wire = logged_in(place, 5)
+    pieces = []
+    monkeypatch.setattr(wire.transport, "write", pieces.append)
+    for commands in (b"d", b"d", b"de"):
+        wire.send(b"".join(b"%c FETCH 1:* FLAGS\r\n" % tag for tag in commands))
+        assert [piece.count(b" FETCH (") for piece in pieces] == [2, 2, 1] * len(commands)
+        assert [piece.count(b" OK ") for piece in pieces] == [0, 0, 1] * len(commands)
+        pieces.clear()
+
+
 def test_how_far_a_search_is(place, monkeypatch, faults):
     wire = logged_in(place, 4)
     monkeypatch.setattr("store.search.matching.PAGE", 1)
