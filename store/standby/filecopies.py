@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import BinaryIO
 
 from attrs import define, evolve, field
 
@@ -29,6 +30,7 @@ class FileCopies:
     files: int = field(default=0, init=False)       # that came,
     octets: int = field(default=0, init=False)      # and how large they were
     _changed: set[str] = field(factory=set, init=False)    # folders whose names may not be on disk
+    _unnamed: dict[str, str] | None = field(default=None, init=False)     # files, and their names once they are on disk
 
     def all(self, progress: Progress) -> None:
         """Have every message file that is there now. What is here already is not sent. Raises StoreError, OSError."""
@@ -40,7 +42,8 @@ class FileCopies:
         self.settle()
 
     def needed(self, digests: Iterable[bytes]) -> list[bytes]:
-        """Have the files with these digests, on disk; those that are not there any more. Raises StoreError, OSError."""
+        """Have the files with these digests, on disk; those that are not there any more. Many are synced together, and
+        get their names then. Raises StoreError, OSError."""
         known = []
         for digest in digests:
             try:
@@ -48,9 +51,25 @@ class FileCopies:
                 known.append(Listed(digest, status.st_size, status.st_mtime_ns))
             except FileNotFoundError:
                 known.append(Listed(digest, 0, 0))
-        gone = [digest for digest, is_there in self.fetch(known) if not is_there]
+        if len(known) > FEW_FOLDERS:
+            self._unnamed = {}
+        try:
+            gone = [digest for digest, is_there in self.fetch(known) if not is_there]
+            self._name()
+        finally:
+            for new in self._unnamed or ():
+                with contextlib.suppress(OSError):
+                    os.unlink(new)
+            self._unnamed = None
         self.settle()
         return gone
+
+    def _name(self) -> None:
+        if self._unnamed:
+            sync_file_system(self.folder)       # else a file might have its length and its time, and not its octets
+            for new, path in self._unnamed.items():
+                os.replace(new, path)
+            self._unnamed = None
 
     def fetch(self, known: Sequence[Listed]) -> Iterator[tuple[bytes, bool]]:
         """Have these files, unless they are here as they are `known`: each digest, and whether it was there."""
@@ -88,8 +107,8 @@ class FileCopies:
         return False
 
     def _keep(self, path: str, name: str, came: Sent) -> None:
-        """Write the file, with what is still to come of it, on disk."""
-        with privatefiles.replacing(path, SPARE) as file:
+        """Write the file, with what is still to come of it, on disk; or without its name, on disk later."""
+        with self._new(path) as file:
             file.write(came.octets)
             size = len(came.octets)
             while size < came.size:
@@ -105,6 +124,16 @@ class FileCopies:
         self.files += 1
         self.octets += size
         self._changed.add(os.path.dirname(path))
+
+    @contextlib.contextmanager
+    def _new(self, path: str) -> Iterator[BinaryIO]:
+        if self._unnamed is None:
+            with privatefiles.replacing(path, SPARE) as file:
+                yield file
+        else:
+            self._unnamed[new := path + SPARE] = path
+            with privatefiles.open_file(new, "wb") as file:
+                yield file
 
 
 def copy_small(source: SourcePeer, root: Path, folder: str) -> list[Path]:

@@ -64,7 +64,7 @@ class Journal:
             self._file = self._begin()
         handle, at = self._file.fileno(), self._octets
         if (end := at + sum(map(len, parts))) > self._length:
-            self._length += os.pwrite(handle, bytes(end + GROW - self._length), self._length)
+            self._length = end + os.pwrite(handle, bytes(GROW), end)
         for part in parts:
             _write(handle, part, at)
             at += len(part)

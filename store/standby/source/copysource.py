@@ -38,7 +38,7 @@ from store.usermove.messageformat import BadMessage, Ended, Message
 
 WAIT = 30.0                 # seconds, at most, that a question for news waits for some
 OFTEN = 1.0                 # seconds between two looks at what changes seldom,
-ROUND = 0.1                 # seconds, at least, between two answers with news that nobody waits for
+ROUND = 0.1                 # seconds, at least, between two answers with news that nobody waits for, and two looks,
 SMALL_OFTEN = 0.25          # and at small files, where nothing else has come
 FRESH = 2 * 10**9           # nanoseconds after a change of a folder in which another one may leave it the same time: a
                             # tick of the kernel, or a whole second, as the file system has it
@@ -348,7 +348,7 @@ class Source:
                 if asked is not None:
                     asked.wait(min(LOOK_FOR_NEWS, left))
                 else:
-                    time.sleep(LOOK_FOR_NEWS)
+                    time.sleep(min(ROUND, left))
             waits = True
             first, number = self._first, time.monotonic_ns()
             if self._only and asked is not None:

@@ -5,7 +5,6 @@ import os
 import threading
 import time
 import zlib
-from collections.abc import Iterable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -27,11 +26,10 @@ from store.standby import applying, following, logrecords, standbyjournal, stand
 from store.standby.copyformat import Packing, positions, unpacked
 from store.standby.following import Follower
 from store.standby.source import copysource, quickanswers
-from store.standby.source.instep import InStep
 from store.store import Store
 from store.usermove.messageformat import BadMessage, Message, Wire
 from tests.support.stores.purging import purge
-from tests.support.stores.standbypair import HOST, INBOX, Standby, is_equal, promoted, work
+from tests.support.stores.standbypair import INBOX, Standby, is_equal, promoted, work
 from tests.support.stores.stores import deliver, let_go
 from tests.support.stores.whole import everything
 
@@ -230,57 +228,6 @@ def test_a_large_message_where_file_times_are_coarse(store: Store, standby: Stan
         assert follower._waiting        # it came by the journal
         follower.finish()
     monkeypatch.undo()
-    with closing(promoted(standby)) as other:
-        is_equal(store, other)
-
-
-@pytest.mark.parametrize(("waited", "files", "in_one"), [
-    (False, 4_000, True), (False, 11, False), (True, 4_000, False)])
-def test_much_comes_in_one_answer_where_nobody_waits(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch,
-                                                     waited: bool, files: int, in_one: bool) -> None:
-    """As many message files as its fields have room for; else, and where answers wait for the standby, what does not
-    fit is asked for file by file. It is whole in either way, also when only the journal has it."""
-    needed, asked = following.FileCopies.needed, list[bytes]()
-
-    def ask(copies: following.FileCopies, digests: Iterable[bytes]) -> list[bytes]:
-        asked.extend(digests)
-        return needed(copies, asked)
-
-    monkeypatch.setattr(quickanswers, "QUICK_FILES", files)
-    monkeypatch.setattr(following.FileCopies, "needed", ask)
-    standby.create()
-    second = store.write_freeze.second
-    standby.group = InStep.of(second, [HOST], waited=[HOST] if waited else [], refuse=False)
-    try:
-        with second.exempt(), standby.following() as follower:
-            _rounds(follower)
-            for number in range(12):
-                deliver(store, b"Subject: %d\r\n\r\n%b\r\n" % (number, b"x" * 40_000), str(INBOX))
-            assert follower.round(0)
-            assert (not asked) is in_one
-    finally:
-        standby.group.close()
-        second.forget()
-    with closing(promoted(standby)) as other:
-        is_equal(store, other)
-        assert check(other) == []
-
-
-def test_a_message_file_that_is_there_in_another_form_is_replaced(store: Store, standby: Standby) -> None:
-    """What was cut off while it was written: and a copy for reading, which is a link, keeps what it has."""
-    standby.create()
-    with standby.following() as follower:
-        _rounds(follower)
-        known = {digest for digest, _ in store.partitions["primary"].refs.all()}
-        deliver(store, b"Subject: cut off\r\n\r\n", str(INBOX))
-        digest, = {digest for digest, _ in store.partitions["primary"].refs.all()} - known
-        path, copy = Path(MessageFiles(standby.root / "partitions" / "primary").path(digest)), standby.root / "copy"
-        path.write_bytes(b"Subj")
-        os.link(path, copy)
-        _rounds(follower)
-        follower.finish()
-    assert copy.read_bytes() == b"Subj"
-    copy.unlink()
     with closing(promoted(standby)) as other:
         is_equal(store, other)
 
