@@ -273,9 +273,11 @@ class MessageFiles(ReadableFiles):
     def _give_names(self, placed: Iterable[tuple[int, bytes]]) -> None:
         """Take the names of these away and give them anew, so that the folders are written again."""
         for serial, digest in placed:
+            if not digest:                          # it was let go, and has no other name
+                continue
             staged, final = self.staged_path(serial), self.path(digest)
             with suppress(FileNotFoundError):       # it has been purged
-                if digest and os.path.samefile(staged, final):
+                if os.path.samefile(staged, final):
                     remove_name(final)
                     os.link(staged, final)
 

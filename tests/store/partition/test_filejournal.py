@@ -422,6 +422,18 @@ def test_names_are_given_once_more_when_a_sync_of_all_has_failed(files: MessageF
     files.journal = journal
 
 
+def test_what_was_let_go_is_given_no_name_once_more(files: MessageFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise OSError(errno.EIO, "no")
+
+    files.make_ready([1])
+    files.let_go(1)
+    with monkeypatch.context() as patch, pytest.raises(OSError):
+        patch.setattr(messagefiles, "sync_file_system", fails)
+        files.drop_staged_names()
+    assert files.drop_staged_names() == 1 and not os.path.exists(files.staged_path(1))
+
+
 def test_a_name_in_staging_that_a_failed_sync_may_have_lost(files: MessageFiles, faults: Faults) -> None:
     """Whoever gave one before the failure is refused, although the next sync says that all is well."""
     since = files.failed_syncs
