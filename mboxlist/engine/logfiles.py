@@ -48,6 +48,8 @@ class LogFlush:
         # been written so many times; and up to where it has been written since.
         self._newest = 0, -1
         self._end, self._writes, self._at_least = (0, 0), -1, (0, 0)
+        # Of `is_written`: a file, and what its octets that are written have more than the counter of all octets.
+        self._more = 0, 0
         self.ahead: LogAhead | None = None
 
     def end(self) -> tuple[int, int]:
@@ -59,6 +61,21 @@ class LogFlush:
             self._broken()
             raise
         return int(found["cur_file"]), int(found["cur_offset"])
+
+    def is_written(self, end: tuple[int, int]) -> bool:
+        """Whether the log has been written up to there, whoever did it: then all of it can be read, though it need not
+        be on disk. False where that is not known: of each file it is known once all of it was on disk at a moment, and
+        this was asked then.
+
+        Berkeley DB (5.3) counts the octets that it has written, and looks at its counters under the lock under which
+        it writes.
+        """
+        found = self.statistics()
+        now = int(found["cur_file"]), int(found["cur_offset"])
+        written = (int(found["w_mbytes"]) << 20) + int(found["w_bytes"])
+        if now == (found["disk_file"], found["disk_offset"]):
+            self._more = now[0], now[1] - written
+        return now[0] == self._more[0] and end <= (now[0], written + self._more[1])
 
     @property
     def grown(self) -> bool:

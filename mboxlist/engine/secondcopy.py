@@ -258,8 +258,8 @@ class SecondCopy:
     def doRead(self) -> None:
         """The number has grown, or the state is another one."""
         with contextlib.suppress(OSError):
-            while self._socket is not None and self._socket.recv(64):
-                pass
+            if self._socket is not None:
+                self._socket.recv(64)           # when there is more, the reactor calls again
         with self._changed:
             self._changed.notify_all()
         self._look()

@@ -79,15 +79,17 @@ class Ends:
 
     @classmethod
     def of_next(cls, said: Message, state: StandbyState) -> "Ends":
-        """From an answer to one that has this: what comes seldom is the same, unless it is said. Raises BadMessage,
-        KeyError, TypeError."""
+        """From an answer to one that has this: what comes seldom, and small files, are the same unless that is said.
+        Raises BadMessage, KeyError, TypeError."""
         fields = said.fields
         if not fields.keys().isdisjoint(SELDOM):
-            return cls.of(Message({**{name: getattr(state, name) for name in SELDOM}, "unlike": [], **fields}))
+            before = {name: getattr(state, name) for name in (*SELDOM, "small")}
+            return cls.of(Message({**before, "unlike": [], **fields}))
         ends = positions(fields["ends"])
         if ends.keys() != state.tables.keys():
             raise BadMessage("there are other environments than were known")
-        return cls(ends, state.first, state.tables, state.epochs, dict(fields["small"]), float(fields["moment"]), ())
+        small = dict(fields["small"]) if "small" in fields else state.small
+        return cls(ends, state.first, state.tables, state.epochs, small, float(fields["moment"]), ())
 
 
 @frozen

@@ -47,6 +47,7 @@ AHEAD_OCTETS = 16 << 10     # of logs that are sent before they are on disk here
 
 ADDED = "A partition was added at this moment"
 AUDIT = "audit"
+LOOKED_AT = tuple(folder for folder in SMALL if folder not in (AUDIT, TOP))      # that each answer looks at
 PARTITIONS = 10_000         # that a standby may name
 
 
@@ -240,6 +241,7 @@ class Source:
         for name, env in envs.items():
             if env.log.known < ends[name]:
                 env.flush(here=True)
+                env.log.is_written(ends[name])      # so that it is known the next time
         self._durable = {name: max(end, self._durable.get(name, end)) for name, end in ends.items()}
 
     def answered(self) -> None:
@@ -284,9 +286,7 @@ class Source:
             if "further" in message.fields:
                 member.group.further(member, further_of(message))
         number, envs, ends, moment, first = self._moment(known, small, min(WAIT, message.number("wait") / 1000))
-        quick = None
-        if member is not None and member.step is Step.IN_STEP and ends != known and member.behind <= AHEAD_OCTETS:
-            quick = self._quick.between(known, ends, envs, ahead=True)
+        quick = self._quick.between(known, ends, envs) if self._may_be_ahead(known, ends, envs) else None
         if quick is None:
             self._sync(envs, ends)
         else:
@@ -294,7 +294,9 @@ class Source:
         seldom = {"tables": self._tables(envs), "epochs": self._known_epochs}
         seldom["first"] = first if first.keys() == ends.keys() else self._first
         small_now = self._signatures()      # after the ends: a file of which these tell is seen
-        said = {"number": number, "ends": ends, "moment": moment, "known": known, "small": small_now}
+        said = {"number": number, "ends": ends, "moment": moment, "known": known}
+        if small_now != small:
+            said["small"] = small_now
         if seldom != self._seldom:
             said |= seldom
             self._seldom = seldom
@@ -309,6 +311,13 @@ class Source:
             member.is_sent(number)
             said["step"] = member.step.value
         return (said, b"") if quick is None else ({**said, **quick[0]}, quick[1])
+
+    def _may_be_ahead(self, known: dict[str, Position], ends: dict[str, Position], envs: dict[str, Env]) -> bool:
+        """Whether what is new of the logs is sent before it is on disk here: somebody waits, and it can be read."""
+        member = self.member
+        return member is not None and member.step is Step.IN_STEP and ends != known and (
+            member.behind <= AHEAD_OCTETS) and all(
+            end == known.get(name) or envs[name].log.is_written(end) for name, end in ends.items())
 
     def _known(self, message: Message) -> tuple[dict[str, Position], dict[str, Any]]:
         """What the standby has: places in logs, and numbers of folders of small files."""
@@ -411,14 +420,15 @@ class Source:
         if (now := time.monotonic()) - self._slow_looked > OFTEN or list(self._slow) != slow:
             self._slow_looked = now
             self._slow = {folder: self._signature(folder) for folder in slow}
-        found = dict(self._slow)
-        for folder in SMALL:
-            if folder not in (AUDIT, TOP):
-                with contextlib.suppress(FileNotFoundError):
-                    changed = os.stat(f"{root}/{folder}").st_mtime_ns
-                    fresh = abs(time.time_ns() - changed) < FRESH
-                    names = sorted(os.listdir(f"{root}/{folder}")) if fresh and folder == outgoingfiles.FOLDER else []
-                    found[folder] = changed + fresh + zlib.crc32("/".join(names).encode())
+        found, now_ns = dict(self._slow), time.time_ns()
+        for folder in LOOKED_AT:
+            try:
+                changed = os.stat(f"{root}/{folder}").st_mtime_ns
+                fresh = abs(now_ns - changed) < FRESH
+                names = sorted(os.listdir(f"{root}/{folder}")) if fresh and folder == outgoingfiles.FOLDER else ()
+            except FileNotFoundError:
+                continue
+            found[folder] = changed + fresh + (zlib.crc32("/".join(names).encode()) if names else 0)
         return found
 
     def _signature(self, folder: str) -> int:

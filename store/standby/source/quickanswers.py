@@ -37,11 +37,10 @@ class QuickAnswers:
     is_unhurried: bool = True
     _open: dict[str, tuple[int, int]] = field(factory=dict, init=False)     # by environment: number, descriptor
 
-    def between(self, known: dict[str, Position], ends: dict[str, Position], envs: Mapping[str, Logs], *,
-                ahead: bool = False) -> tuple[dict[str, Any], bytes] | None:
-        """What is new between these places, if it is little, and all there. A message file that is large is named, and
-        the standby asks for it. `ahead`: the logs may not be on disk up to there, nor have been written; if they have
-        not, there is none."""
+    def between(self, known: dict[str, Position], ends: dict[str, Position], envs: Mapping[str, Logs]
+                ) -> tuple[dict[str, Any], bytes] | None:
+        """What is new between these places, up to which the logs have been written, if it is little, and all there. A
+        message file that is large is named, and the standby asks for it."""
         logs, files, octets = list[Any](), list[Any](), list[bytes]()
         most = room = QUICK_OCTETS * UNHURRIED if self.is_unhurried else QUICK_OCTETS
         if known.keys() != ends.keys():
@@ -57,8 +56,6 @@ class QuickAnswers:
                                     end[1] - start[1] if start[0] == end[0] else most + 1)
                 room -= len(some)
                 if room < 0:
-                    return None
-                if ahead and (start[0] != end[0] or start[1] + len(some) != end[1] or not logrecords.are_whole(some)):
                     return None
                 logs.append([name, *start, len(some)])
                 octets.append(some)

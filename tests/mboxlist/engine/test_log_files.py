@@ -2,11 +2,14 @@
 a loss of power has left half written is no damage; each is written before it is used."""
 
 import os
+import struct
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from berkeleydb import db
 
 from mboxlist import privatefiles
 from mboxlist.engine import kv, logfiles
@@ -259,3 +262,74 @@ def test_without_room_the_log_goes_on(env: Env, tmp_path: Path, monkeypatch: pyt
     rows = write(env, 0, 300)
     assert logs(tmp_path) == log_files(tmp_path)
     assert killed(env, tmp_path / "killed") == rows
+
+
+def are_whole(octets: bytes) -> bool:
+    """Whether these are records of the log to their end, each of them as its checksum says: its octets behind the head,
+    each after the sum so far times 33, and that with the other two numbers of the head by exclusive or."""
+    at = 0
+    while at < len(octets):
+        (before, length, checksum), found = struct.unpack_from("<III", octets, at), 0
+        for octet in octets[at + 12:at + length]:
+            found = found * 33 + octet & 0xFFFFFFFF
+        if length <= 12 or at + length > len(octets) or found ^ before ^ length != checksum:
+            return False
+        at += length
+    return True
+
+
+def test_what_has_been_written_is_known(env: Env, tmp_path: Path) -> None:
+    """And that what is in memory, of a transaction that is under way, is not: in each process."""
+    table = env.table("t.db")
+    env.flush()
+    end = env.log_end()
+    assert env.log.is_written(end) and not env.log.is_written((end[0], end[1] + 1))
+    with closing(Env(tmp_path, cache=1 << 20, locks=2000, recover=False, broken=lambda: None)) as other:
+        assert other.log.is_written(end)
+        txn = env.begin()
+        table.put(b"one", bytes(3000), txn)
+        later = env.log_end()
+        for each in (env, other):
+            assert later > end and not each.log.is_written(later) and each.log.is_written(end)
+        txn.commit(db.DB_TXN_WRITE_NOSYNC)
+        later = env.log_end()
+        for each in (env, other):
+            assert each.log.is_written(later) and each.log.grown
+    assert are_whole((tmp_path / log_name(end[0])).read_bytes()[:later[1]])
+
+
+def test_what_is_said_to_be_written_can_be_read_while_others_write(env: Env, tmp_path: Path) -> None:
+    """In several files, of which each is known once all of it was on disk at a moment."""
+    table, stop, files, checked = env.table("t.db"), threading.Event(), set[int](), 0
+    pause = threading.Lock()
+
+    def write(first: int) -> None:
+        number = first
+        while not stop.is_set():
+            number += 2
+            with pause:
+                pass
+            transact(env, lambda txn, key=b"%d" % (number % 50), size=number % 3000: table.put(key, bytes(size), txn))
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        start = env.log_end()
+        while len(files) < 3 or checked < 40:
+            end = env.log_end()
+            if end[0] == start[0] and env.log.is_written(end):
+                with privatefiles.open_file(tmp_path / log_name(end[0])) as file:
+                    file.seek(start[1])
+                    assert are_whole(file.read(end[1] - start[1]))
+                checked += 1
+                files.add(end[0])
+            elif not env.log.is_written(end):
+                with pause:
+                    while not env.log.is_written(env.log_end()):
+                        env.flush()
+            start = end
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
