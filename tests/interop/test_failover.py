@@ -1,8 +1,12 @@
-"""Synchronous mode: whatever was acknowledged is on the standby when the first machine is lost at any moment."""
+"""Synchronous mode: whatever was acknowledged is on the standby when the first machine is lost at any moment. At each
+second loss a third machine follows the standby. It goes on to follow when that one serves, and takes its place at the
+next loss."""
 
 import contextlib
 import os
 import random
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +28,7 @@ pytestmark = pytest.mark.long
 def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     """Both machines are killed under load, in one order or the other, and the standby is promoted; then it has a
     standby, and so on."""
-    choose, left, acknowledged = random.Random(SEED), FAILOVERS, 0
+    choose, left, acknowledged, thirds = random.Random(SEED), FAILOVERS, 0, 0
     while left:
         load, folder = Load(), tmp_path / f"{left}"
         folder.mkdir()
@@ -33,16 +37,20 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
             one.command("init")
             one.command("user", "add", "--password-stdin", "--host", SERVED, *KINDS, octets=b"secret\n")
             two = machine(folder, 1, ending)
+            next_one = machine(folder, 2, ending)
             one.start()
-            for number in range(2, 2 + min(left, TOGETHER)):
-                lose(one, two, load, f"{number}", choose)
-                next_one = machine(folder, number, ending)
-                two.start()
-                assert load.problems(two) == []
-                two.check()
-                one, two, left = two, next_one, left - 1
+            for number in range(3, 3 + min(left, TOGETHER)):
+                with contextlib.ExitStack() as following:
+                    if number % 2 == 0:
+                        following.enter_context(third(one, two, next_one))
+                        thirds += 1
+                    lose(one, two, load, f"{number}", choose)
+                    two.start()
+                    assert load.problems(two) == []
+                    two.check()
+                one, two, left, next_one = two, next_one, left - 1, machine(folder, number, ending)
         acknowledged += load.counted
-        print(f"{FAILOVERS - left} failovers, {acknowledged} changes acknowledged")
+        print(f"{FAILOVERS - left} failovers, {thirds} with a third machine, {acknowledged} changes acknowledged")
 
 
 def machine(folder: Path, number: int, ending: contextlib.ExitStack) -> StandbyMachine:
@@ -50,7 +58,7 @@ def machine(folder: Path, number: int, ending: contextlib.ExitStack) -> StandbyM
     made = StandbyMachine(folder / f"{number}", {
         "store.host": SERVED, "store.cache": "8M", "exchange.host": f"m{number}.example.org",
         "exchange.authorities": str(folder / "authorities.pem"), "exchange.address": "127.0.0.1",
-        "exchange.port": str(free_port()), "exchange.standbys": f"m{number + 1}.example.org",
+        "exchange.port": str(free_port()), "exchange.standbys": f"m{number + 1}.example.org,m{number + 2}.example.org",
         "exchange.synchronous": f"m{number + 1}.example.org"})
     with (folder / "authorities.pem").open("a") as file:
         file.write(made.command("config", "certificate"))
@@ -60,8 +68,9 @@ def machine(folder: Path, number: int, ending: contextlib.ExitStack) -> StandbyM
 
 def lose(one: StandbyMachine, two: StandbyMachine, load: Load, name: str, choose: random.Random) -> None:
     """The first machine, under load. The other one is promoted, and does not serve yet."""
-    there = f"{one.options['exchange.host']}=127.0.0.1:{one.options['exchange.port']}"
-    two.command("standby", "create", "--from", there)
+    if not is_standby(two):
+        two.command("standby", "create", "--from", address(one))
+    (two.root / "run" / "standby").unlink(missing_ok=True)      # what an earlier process has noted
     with two.following() as follower:
         wait.until(lambda: in_step(two), "the standby", pid=os.getpid(), limit=180)
 
@@ -73,6 +82,32 @@ def lose(one: StandbyMachine, two: StandbyMachine, load: Load, name: str, choose
         load.prepare(one)
         load.until(one, name, choose.randint(20, 300), kill)
     two.command("standby", "promote", "--yes")
+
+
+@contextlib.contextmanager
+def third(one: StandbyMachine, two: StandbyMachine, three: StandbyMachine) -> Iterator[None]:
+    """That machine follows the standby, and goes on when it has been promoted."""
+    if not is_standby(two):
+        two.command("standby", "create", "--from", address(one))
+    with two.following():
+        wait.until(lambda: in_step(two), "the standby", pid=os.getpid(), limit=180)
+        three.command("standby", "create", "--from", address(two))
+    with three.following():
+        yield
+        now = time.time()
+        wait.until(lambda: three.is_current(now), "the third machine", pid=os.getpid(), limit=180)
+        if "copied again" in (three.root.parent / "follow.err").read_text():
+            print("the third machine has copied the databases again")
+
+
+def is_standby(machine: StandbyMachine) -> bool:
+    """Whether it has been made one."""
+    return (machine.root / "standby.json").exists()
+
+
+def address(machine: StandbyMachine) -> str:
+    """Where others reach it."""
+    return f"{machine.options['exchange.host']}=127.0.0.1:{machine.options['exchange.port']}"
 
 
 def test_nothing_is_answered_alone_after_a_start(tmp_path: Path) -> None:
