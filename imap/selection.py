@@ -207,7 +207,8 @@ class Selection(Client):
             return
         self.require_login()
         self._list_version = version
-        entry = self.store.mailboxes.find_id(view.mailbox.entry.id)
+        known, mailboxes = view.mailbox.entry, self.store.mailboxes
+        entry = known if mailboxes.is_still(known) else mailboxes.find_id(known.id)     # which may wait for a lock
         if entry is None:
             return                              # `tell` finds that it has been deleted
         if not rights.may(self.store, self.user, entry, "r"):

@@ -11,10 +11,12 @@ from attrs import define
 from mboxlist.acl import NEGATIVE
 from mboxlist.engine.btree import Table, Txn
 from mboxlist.entry import MailboxEntry
-from mboxlist.names import MailboxName
+from mboxlist.names import SEPARATOR, MailboxName
 
 LOOKUP = "l"
 _MARK = b"\x00"
+_SEPARATOR = SEPARATOR.encode()
+_AFTER_SEPARATOR = bytes([_SEPARATOR[0] + 1])       # every name below one is before this
 
 
 @define(eq=False)
@@ -41,6 +43,16 @@ class Granted:
             start = identifier.encode() + _MARK
             for key, _ in self._table.scan(start, start[:-1] + b"\x01", txn, hold=True):
                 yield MailboxName.parse(key[len(start):].decode())
+
+    def under(self, identifiers: Iterable[str], name: MailboxName) -> Iterator[MailboxName]:
+        """Those of `all_of` that are of that name, or below it: others are not read. Close the iterator if it is left
+        early."""
+        for identifier in identifiers:
+            start = identifier.encode() + _MARK
+            if self._table.get(key := start + str(name).encode()) is not None:
+                yield name
+            for found, _ in self._table.scan(key + _SEPARATOR, key + _AFTER_SEPARATOR):
+                yield MailboxName.parse(found[len(start):].decode())
 
     def differences(self, entries: Iterable[MailboxEntry]) -> Iterator[tuple[str, str, bool]]:
         """Where the table seems not to say what the rows say: identifier, mailbox, and whether it is too much."""

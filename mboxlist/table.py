@@ -42,7 +42,7 @@ class MailboxNames:
         self.env = env
         self.users = env.table("users.db", page=4096, glances=True)
         self.aliases = env.table("aliases.db", page=4096)              # of the users
-        self._mailboxes = env.table("mailboxes.db", page=4096)
+        self._mailboxes = env.table("mailboxes.db", page=4096, glances=True)
         self._annotations = env.table("annotations.db", page=4096, glances=True)
         self.annotations = Annotations(self._annotations)
         # See `scripted`; by the mailbox and its owner: another one may have had it when somebody looked for it.
@@ -53,6 +53,12 @@ class MailboxNames:
         key = _key(name)
         data = self._mailboxes.get(key, txn)
         return _entry(key, data) if data is not None else None
+
+    def is_still(self, entry: MailboxEntry) -> bool:
+        """Whether its row says that now, committed or not. Waits for no lock."""
+        key = _key(entry.name)
+        data = self._mailboxes.glance(key)
+        return data is not None and _entry(key, data) == entry
 
     def scripted(self, mailboxes: Iterable[MailboxEntry]) -> tuple[int, int] | None:
         """The version of the list in which the owner of one of these has an active script, as it seems at this moment;

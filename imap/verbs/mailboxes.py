@@ -36,7 +36,7 @@ async def delete(session: Session, command: Delete) -> Reply:
     try:
         entry = session.entry(command.mailbox, "x")
     except StoreError as error:
-        if error.problem is Problem.NO_MAILBOX and _has_below(session, name):
+        if error.problem is Problem.NO_MAILBOX and await offload.run(session.store, "names", _has_below, session, name):
             raise Refused("The name only stands for the mailboxes below it", b"HASCHILDREN") from error
         raise
     if session.view is not None and session.view.mailbox.entry.id == entry.id:
@@ -68,10 +68,7 @@ async def subscribe(session: Session, command: Subscribe) -> Reply:
     if session.snapshots.concerns(command.mailbox):        # it would be synchronized, and is gone after a few days
         raise Refused("Snapshots cannot be subscribed to", b"CANNOT")
     name = session.name(_without_separator(command.mailbox))
-    if not _is_known(session, name):
-        raise StoreError(Problem.NO_MAILBOX)
-    await offload.run(session.store, "names", subscribing.subscribe, session.store, session.user,
-                      name.to_client(session.user))
+    await offload.run(session.store, "names", _subscribe, session, name)
     return session.done("SUBSCRIBE completed")
 
 
@@ -88,6 +85,12 @@ async def namespace(session: Session, command: Namespace) -> Reply:
     snapshots = [PREFIX] if session.snapshots.granted else []
     session.stream.write(responses.namespace([""], [OTHERS], [PUBLIC, *snapshots]))
     return Reply("NAMESPACE completed")
+
+
+def _subscribe(session: Session, name: MailboxName) -> None:
+    if not _is_known(session, name):        # it may look at all that is below it
+        raise StoreError(Problem.NO_MAILBOX)
+    subscribing.subscribe(session.store, session.user, name.to_client(session.user))
 
 
 async def _named(session: Session, name: MailboxName, work: Callable[[], object]) -> None:
@@ -111,15 +114,15 @@ def _tell_name(session: Session, name: MailboxName, supplied: str, attributes: S
 
 def _is_known(session: Session, name: MailboxName) -> bool:
     """Whether there is a mailbox of that name, or below it, that the user may know of."""
-    own = name.owner == session.user
-    return (own and session.store.mailboxes.find(name) is not None) or _has_below(session, name) or (
-        not own and any(entry.name == name for entry in authorization.visible(session.store, session.user)))
+    if name.owner != session.user:
+        return authorization.sees_any(session.store, session.user, name)
+    return session.store.mailboxes.find(name) is not None or _has_below(session, name)
 
 
 def _has_below(session: Session, name: MailboxName) -> bool:
-    """Whether the user may know of mailboxes below that name. It takes no longer for those that it may not know of."""
+    """Whether the user may know of mailboxes below that name."""
     if name.owner != session.user:
-        return any(entry.name.is_below(name) for entry in authorization.visible(session.store, session.user))
+        return authorization.sees_any(session.store, session.user, name, itself=False)
     with closing(session.store.mailboxes.below(name.owner, name.path)) as below:       # type: ignore[type-var]
         return next(below, None) is not None
 

@@ -26,7 +26,10 @@ RESOURCES = (b"STORAGE", b"MESSAGE")
 
 async def get_quota(session: Session, command: GetQuota) -> Reply:
     """Use and limits of a quota root."""
-    if not _may_see(session, command.root):
+    root = command.root
+    seen = (await offload.run(session.store, "names", _may_see, session, root) if root.startswith(PUBLIC)    # of many
+            else _may_see(session, root))
+    if not seen:
         raise Refused("There is no such quota root", b"NONEXISTENT")
     session.stream.write(_quota(session, command.root))
     return Reply("GETQUOTA completed")

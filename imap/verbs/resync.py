@@ -62,7 +62,7 @@ def _vanished_lines(session: Session, view: View, uids: NumberSet, modseq: int, 
                     ) -> list[bytes]:
     """`vanished`, as sets of UIDs."""
     top = view.mailbox.state.uidnext - 1        # "*" is the last UID that there was, not the last that is left
-    ranges = np.array(uids.resolve(top), np.int64).reshape(-1, 2)
+    ranges = uids.joined(top)
     ranges = np.minimum(ranges[ranges[:, 0] <= top], top)
     lost = _may_be_lost(view, modseq)
     gone = None if lost else session.source.vanished(view.mailbox.entry, modseq)

@@ -1,6 +1,7 @@
 """Sets of message numbers: sequence-set of RFC 3501 §9, §6.4.8; `scanner` reads them off a command."""
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import numpy as np
 from attrs import frozen
@@ -35,24 +36,37 @@ class NumberSet:
 
         When nothing is there (`largest` 0), "*" stands for nothing, and a range with it for nothing.
         """
-        known = [(first or largest, last or largest) for first, last in self.ranges
-                 if largest or (first != STAR and last != STAR)]
-        if len(known) == 1:
-            first, last = known[0]
+        if len(self.ranges) == 1:
+            (first, last), = self.ranges
+            if not largest and STAR in (first, last):
+                return []
+            first, last = first or largest, last or largest
             return [(first, last) if first <= last else (last, first)]
-        if not known:
-            return []
-        pairs = np.sort(np.array(known, np.int64), axis=1)
+        return list(map(tuple, self.joined(largest).tolist()))
+
+    def joined(self, largest: int) -> NDArray[np.int64]:
+        """What `resolve` gives, as an array: there may be 20,000 ranges."""
+        if len(self.ranges) == 1:
+            return np.array(self.resolve(largest), dtype=np.int64).reshape(-1, 2)
+        pairs = np.fromiter(chain.from_iterable(self.ranges), np.int64, 2 * len(self.ranges)).reshape(-1, 2)
+        stars = pairs == STAR
+        if largest:
+            pairs[stars] = largest
+        else:
+            pairs = pairs[~stars.any(axis=1)]
+        if len(pairs) < 2:
+            return np.sort(pairs, axis=1)
+        pairs.sort(axis=1)
         pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
         ends = np.maximum.accumulate(pairs[:, 1])
         new = pairs[1:, 0] > ends[:-1] + 1
-        return list(zip(pairs[np.append(True, new), 0].tolist(), ends[np.append(new, True)].tolist(), strict=True))
+        return np.stack((pairs[np.append(True, new), 0], ends[np.append(new, True)]), axis=1)
 
     def select(self, uids: NDArray[np.unsignedinteger]) -> Indices:
         """Which of `uids` (ascending) are in this set of UIDs: ascending indices. UIDs not in use are passed over."""
         if not len(uids):
             return np.empty(0, dtype=np.intp)
-        ranges = np.array(self.resolve(int(uids[-1])), dtype=np.int64).reshape(-1, 2)
+        ranges = self.joined(int(uids[-1]))
         # Clipped, so that the ranges can have the type of `uids`: searchsorted would else convert all of `uids`.
         ranges = np.minimum(ranges, MAX_NUMBER).astype(uids.dtype)
         starts = np.searchsorted(uids, ranges[:, 0], side="left")
@@ -64,10 +78,10 @@ class NumberSet:
 
         Raises SyntaxProblem if one is not there, as "*" is not in an empty mailbox (RFC 3501 §9 seq-number).
         """
-        ranges = self.resolve(count)
-        if not count or ranges[-1][1] > count:
+        ranges = self.joined(count)
+        if not count or ranges[-1, 1] > count:
             raise SyntaxProblem("There is no message of that number")
-        return _numbered(ranges)
+        return _spans(ranges[:, 0] - 1, ranges[:, 1])
 
 
 ALL = NumberSet(((1, STAR),))
@@ -153,12 +167,6 @@ _FORMS = ("%d:%d", "%d")
 def _range_bytes(first: int, last: int) -> bytes:
     start = b"%d" % first if first else b"*"
     return start if first == last else start + b":" + (b"%d" % last if last else b"*")
-
-
-def _numbered(ranges: list[tuple[int, int]]) -> Indices:
-    """All messages of these ranges of numbers, as indices from 0."""
-    bounds = np.array(ranges, dtype=np.intp).reshape(-1, 2)
-    return _spans(bounds[:, 0] - 1, bounds[:, 1])
 
 
 def _spans(starts: Indices, ends: Indices) -> Indices:

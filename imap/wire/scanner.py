@@ -296,9 +296,13 @@ def parse_number_set(octets: bytes, most: int) -> NumberSet:
         raise SyntaxProblem("Too many ranges in the set of numbers")
     if _RANGES.fullmatch(octets) is None or octets.endswith(b","):
         raise SyntaxProblem("The set of numbers is not one")
-    pairs = _PAIR.findall(octets.replace(b"*", b"0"))       # with C code alone: there may be 20,000
-    firsts = list(map(int, [first for first, _ in pairs]))
-    lasts = list(map(int, [last or first for first, last in pairs]))
+    octets = octets.replace(b"*", b"0")                     # with C code alone: there may be 20,000
+    if b":" in octets:
+        pairs = _PAIR.findall(octets)
+        firsts = list(map(int, [first for first, _ in pairs]))
+        lasts = list(map(int, [last or first for first, last in pairs]))
+    else:
+        firsts = lasts = list(map(int, octets.split(b",")))
     if max(firsts) > MAX_NUMBER or max(lasts) > MAX_NUMBER:
         raise SyntaxProblem("The number is out of range")
     return NumberSet(tuple(zip(firsts, lasts, strict=True)))

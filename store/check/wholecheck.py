@@ -1,8 +1,9 @@
 """The consistency check: every promise that the store keeps on disk, as findings where it is broken.
 
 It runs beside the servers. What a first look finds may be a change that was half seen, so a partition with findings is
-looked at again within one transaction, in which nothing changes. What lies in two environments, or in files, no
-transaction covers: there a finding must be the same before and after all the rest was looked at.
+looked at again, and where something is found each time, once more within one transaction, in which nothing changes:
+nobody can write to that partition meanwhile. What lies in two environments, or in files, no transaction covers: there a
+finding must be the same before and after all the rest was looked at.
 """
 
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from store.progress import Tell, silent
 from store.store import Store
 from store.values import Finding
 
+LOOKS = 2           # before the one during which nobody can write
 _OUTSIDE = (listcheck.look, idxcheck.look, outboxcheck.look)        # of what no transaction of a partition covers
 
 
@@ -28,6 +30,9 @@ def check(store: Store, *, with_layout: bool = True, tell: Tell = silent) -> lis
     findings = look_at_layout(store.root, access=False) if with_layout else []
     for partition in store.partitions.values():
         suspects = {finding.where for finding in _look(store, partition, None, None, tell)}
+        for _ in range(LOOKS - 1):
+            if suspects:                        # what was half seen is seen in other places the next time
+                suspects &= {finding.where for finding in _look(store, partition, None, None, tell)}
         if suspects:
             findings += transact(partition.env, lambda txn, partition=partition, suspects=suspects: [  # type: ignore[misc]
                 finding for finding in _look(store, partition, txn, suspects, tell) if finding.where in suspects],

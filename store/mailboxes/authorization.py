@@ -59,6 +59,16 @@ def visible(store: Store, user: str) -> Iterator[MailboxEntry]:
             yield entry
 
 
+def sees_any(store: Store, user: str, name: MailboxName, *, itself: bool = True) -> bool:
+    """Whether somebody else's mailbox, or a public one, of that name (`itself`), or below it, is one that the user may
+    look up. It takes no longer for those that it may not know of."""
+    account = store.directory.find(user)
+    identifiers = acl.identifiers(user, account.groups if account else ())
+    with closing(store.mailboxes.granted.under(identifiers, name)) as granted:      # type: ignore[type-var]
+        return any(entry is not None and may(store, user, entry, "l") for entry in map(store.mailboxes.find, (
+            found for found in granted if itself or found.is_below(name))))
+
+
 def sees_many(store: Store, user: str, most: int) -> bool:
     """Whether the user has more mailboxes of its own, or of others, or subscriptions, than that."""
     account = store.directory.find(user)

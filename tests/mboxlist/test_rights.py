@@ -56,7 +56,11 @@ def test_it_is_what_a_walk_finds(mailboxes, steps):
     for step in steps:
         transact(mailboxes.env, lambda txn, step=step: do(mailboxes, [step], txn))
         for who in (["alice"], ["al", "anyone"], ["bob", "anyone", "group:staff"], ["group:staf"], []):
-            assert mailboxes.granted.of(who) == walk(mailboxes, who)
+            found = walk(mailboxes, who)
+            assert mailboxes.granted.of(who) == found
+            for name in NAMES:
+                assert set(mailboxes.granted.under(who, name)) == {
+                    each for each in found if each == name or each.is_below(name)}
         assert list(mailboxes.granted.differences(mailboxes.all())) == []
     empty(mailboxes)
     assert mailboxes.granted.of(WHO) == set()

@@ -423,6 +423,20 @@ def test_what_only_the_second_look_finds_is_a_change_under_way(damaged, faults):
     assert [finding.what for finding in check(damaged)] == ["it has no cache record"]
 
 
+def test_what_is_half_seen_only_once_keeps_nobody_from_writing(damaged, faults):
+    """On a busy server each look sees another change half done: a transaction would lock all of it, each time."""
+    looks = []
+
+    def other(look, store, partition, messages, txn, *more):
+        yield from look(store, partition, messages, txn, *more)
+        looks.append(txn)
+        yield checking.Finding("half seen", f"place {len(looks)}", "nothing")
+
+    faults.around(checking.filecheck, "look", other)
+    assert check(damaged) == []
+    assert looks == [None, None]
+
+
 def expunge_one(store, inbox):
     remove(store, inbox, store.open_mailbox(inbox).rows["uid"][:1])
 
