@@ -60,7 +60,8 @@ HARMLESS = {
         store/partition/filejournal.py FileJournal.close; store/partition/processes.py ProcessRegistry.leave;
         store/readonly/readingcopy.py remove; store/reconstruct/livepartition.py _write_what_it_knows;
         store/snapshots/opened.py sweep; store/standby/standbyjournal.py Journal.close;
-        store/standby/standbyjournal.py _put_file; store/userarea/paths.py remove_empty_folders;
+        store/standby/filecopies.py FileCopies.needed; store/standby/standbyjournal.py _put_file;
+        store/userarea/paths.py remove_empty_folders;
         mboxlist/engine/damage.py bring; mboxlist/engine/secondcopy.py SecondCopy.close; mboxlist/privatefiles.py
         replacing; mboxlist/setaside.py set_aside""",
     "no file: a child process that ends, a row that is parsed, a call that is answered as refused": """
