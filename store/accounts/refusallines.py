@@ -15,7 +15,10 @@ quotes, the line, or look like another one.
 
 import ipaddress
 import logging
+import os
+import time
 from collections.abc import Mapping
+from functools import lru_cache
 
 # Kinds of what is refused.
 LOGIN = "login"             # what was shown is wrong, or does not do for what is wanted
@@ -34,6 +37,29 @@ _refused = logging.getLogger("refused")
 _session = logging.getLogger("session")
 
 
+class FieldLine(logging.LogRecord):
+    """A line with its fields. There are many of these: a record as `logging` makes it costs five times as much, and to
+    find the fields in the text costs more than all else. `json`: the fields as JSON has them, where the text is
+    printable ASCII and no field has a double quote or a backslash (`is_plain`); else they are `values`."""
+
+    args = exc_info = exc_text = stack_info = None
+    pathname = module = funcName = ""
+    relativeCreated = 0.0
+
+    def __init__(self, logger: logging.Logger, level: int, text: str, json: str,
+                 values: Mapping[str, str | int | float]) -> None:
+        self.name, self.levelno, self.levelname = logger.name, level, logging.getLevelName(level)
+        self.filename, self.lineno = "", 0
+        self.msg, self.json, self.values = text, json, values
+        self.created = now = time.time()
+        self.msecs, self.process = now % 1 * 1000, os.getpid()
+
+
+def is_plain(text: str) -> bool:
+    """Whether JSON and a quoted field have it as it is."""
+    return text.isascii() and text.isprintable() and '"' not in text and "\\" not in text
+
+
 def refused(kind: str, address: str, user: str, service: str, reason: str, times: int = 1, *, session: str = ""
             ) -> None:
     """Something was refused: a login, a PROXY header, an act of administration, or what is past a limit. `session`: the
@@ -46,11 +72,35 @@ def ended(address: str, user: str, service: str, figures: Mapping[str, int], rea
           level: int = logging.INFO, app_password: str = "") -> None:
     """A session is over; `figures` are those of the form above, in its order. `app_password`: the name of the one by
     which it began."""
-    if _session.isEnabledFor(level):
-        told = " ".join(f"{name}={number}" for name, number in figures.items())
-        _session.log(level, "address=%s user=%s service=%s %s reason=%s session=%s%s", plain(address), quoted(user),
-                     service, told, quoted(reason), session,
-                     f" app_password={quoted(app_password)}" if app_password else "")
+    if not _session.isEnabledFor(level):
+        return
+    by = plain(address)
+    if max(len(user), len(reason), len(app_password)) > LONGEST:
+        user, reason, app_password = bounded(user), bounded(reason), bounded(app_password)
+    as_text, as_json = _forms(tuple(figures))
+    numbers = tuple(figures.values())
+    if is_plain(f"{user}{reason}{app_password}"):
+        of, of_json = (f' app_password="{app_password}"', f', "app_password": "{app_password}"') if app_password else (
+            "", "")
+        text = (f'address={by} user="{user}" service={service} {as_text % numbers} reason="{reason}" '
+                f"session={session}{of}")
+        json = (f'"address": "{by}", "user": "{user}", "service": "{service}", {as_json % numbers}, '
+                f'"reason": "{reason}", "session": "{session}"{of_json}')
+        _session.handle(FieldLine(_session, level, text, json, {}))
+        return
+    values: dict[str, str | int | float] = {"address": by, "user": user, "service": service, **figures,
+                                            "reason": reason, "session": session}
+    if app_password:
+        values["app_password"] = app_password
+    _session.handle(FieldLine(_session, level, (
+        f"address={by} user={quoted(user)} service={service} {as_text % numbers} reason={quoted(reason)} "
+        f"session={session}" + (f" app_password={quoted(app_password)}" if app_password else "")), "", values))
+
+
+@lru_cache(maxsize=100)
+def _forms(names: tuple[str, ...]) -> tuple[str, str]:
+    """Numbers of these names, as text and JSON have them."""
+    return " ".join([f"{name}=%d" for name in names]), ", ".join([f'"{name}": %d' for name in names])
 
 
 def by_app_password(name: str) -> str:
@@ -58,6 +108,7 @@ def by_app_password(name: str) -> str:
     return f" (app password {name})" if name else ""
 
 
+@lru_cache(maxsize=1000)
 def plain(address: str) -> str:
     """An address as other programs write it: without a zone, and of IPv4 if it is one; "local" for a UNIX socket."""
     try:
@@ -75,7 +126,7 @@ def bounded(text: str) -> str:
 def quoted(text: str) -> str:
     """Any text as one word between double quotes."""
     kept = bounded(text)
-    if kept.isprintable() and '"' not in kept and "\\" not in kept:
+    if kept.isprintable() and '"' not in kept and "\\" not in kept:       # other letters than ASCII's stay
         return f'"{kept}"'
     return '"' + "".join(map(_character, kept)) + '"'
 

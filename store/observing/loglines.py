@@ -12,15 +12,13 @@ two numbers, and calls nothing here.
 
 import logging
 import math
-import os
-import time
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Protocol
 
 from attrs import define
 
-from store.accounts.refusallines import LONGEST, bounded, quoted
+from store.accounts.refusallines import LONGEST, FieldLine, bounded, is_plain, quoted
 
 #: What a session can wait for within a command. `turn`: other connections, or a pause that it must make; `work`: a
 #: thread that reads or changes much.
@@ -30,23 +28,6 @@ MOST_MAILBOXES = 5          # that a delivery's line names
 
 delivery = logging.getLogger("delivery")
 slow = logging.getLogger("slow")
-
-
-class FieldLine(logging.LogRecord):
-    """A line of `delivery`, with its fields. There are many of these: a record as `logging` makes it costs five times
-    as much, and to find the fields in the text costs more than all else. `json`: the fields as JSON has them, where the
-    text is printable ASCII and no field has a double quote or a backslash; else they are `values`."""
-
-    args = exc_info = exc_text = stack_info = None
-    pathname = module = funcName = ""
-    relativeCreated = 0.0
-
-    def __init__(self, text: str, json: str, values: Mapping[str, str | int | float]) -> None:
-        self.name, self.levelno, self.levelname = delivery.name, logging.INFO, "INFO"
-        self.filename, self.lineno = "", 0
-        self.msg, self.json, self.values = text, json, values
-        self.created = now = time.time()
-        self.msecs, self.process = now % 1 * 1000, os.getpid()
 
 
 class SpanMaker(Protocol):
@@ -105,12 +86,12 @@ def tell_delivery(message: str, session: str, sender: str, message_id: str, size
     if not delivery.isEnabledFor(logging.INFO):
         return
     shown = places[0] if len(places) == 1 else _several(places)
-    if max(len(message), len(sender), len(message_id), len(shown)) > LONGEST:
+    if len(message) > LONGEST or len(sender) > LONGEST or len(message_id) > LONGEST or len(shown) > LONGEST:
         message, sender, message_id, shown = bounded(message), bounded(sender), bounded(message_id), bounded(shown)
     taken, (recipients, told, as_json) = f"{seconds:.3f}", _counted(tuple(counts.items()))
-    said = f"{message}{sender}{message_id}{shown}"
-    if said.isascii() and said.isprintable() and '"' not in said and "\\" not in said:
+    if is_plain(f"{message}{sender}{message_id}{shown}"):
         delivery.handle(FieldLine(
+            delivery, logging.INFO,
             f'message="{message}" session={session} from="{sender}" message_id="{message_id}" size={size} '
             f'recipients={recipients} {told} seconds={taken} digest={digest} to="{shown}"',
             f'"message": "{message}", "session": "{session}", "from": "{sender}", "message_id": "{message_id}", '
@@ -118,6 +99,7 @@ def tell_delivery(message: str, session: str, sender: str, message_id: str, size
             f'"to": "{shown}"', {}))
         return
     delivery.handle(FieldLine(
+        delivery, logging.INFO,
         f"message={quoted(message)} session={session} from={quoted(sender)} message_id={quoted(message_id)} "
         f"size={size} recipients={recipients} {told} seconds={taken} digest={digest} to={quoted(shown)}", "", {
             "message": message, "session": session, "from": sender, "message_id": message_id, "size": size,

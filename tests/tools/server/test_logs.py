@@ -5,6 +5,7 @@ import logging
 import re
 import sys
 from collections import deque
+from pathlib import Path
 
 import pytest
 from twisted.internet.task import Clock
@@ -241,6 +242,59 @@ def test_a_line_of_a_delivery_whoever_it_is_from(written: list[dict[str, object]
         "message_id": "<1@x>", "size": 3, "recipients": 1, "delivered": 1, "refused": 0, "seconds": 0.013,
         "digest": "0012", "to": "x:7", "text": f'message="1-7b-11-1" session=7b-11 from={said} message_id="<1@x>" '
         'size=3 recipients=1 delivered=1 refused=0 seconds=0.013 digest=0012 to="x:7"'}
+
+
+@pytest.mark.parametrize("user", ["alice", 'a"b', "a\\b", "é@example.org", "a\x7f\r\n@b", ""])
+@pytest.mark.parametrize("password", ["", "my phone", 'the "old" one'])
+def test_a_line_of_a_session_whoever_it_is_of(written: list[dict[str, object]], user: str, password: str) -> None:
+    refusallines.ended("::ffff:192.0.2.1", user, "imap", {"seconds": 7, "received": 1, "read": 2}, "logout",
+                       session="7b-12", app_password=password)
+    by, by_text = ({"app_password": password}, f" app_password={refusallines.quoted(password)}") if password else (
+        {}, "")
+    assert {name: value for name, value in written[0].items() if name not in ("time", "process")} == {
+        "level": "INFO", "module": "session", "address": "192.0.2.1", "user": user, "service": "imap", "seconds": 7,
+        "received": 1, "read": 2, "reason": "logout", "session": "7b-12", **by,
+        "text": f"address=192.0.2.1 user={refusallines.quoted(user)} service=imap seconds=7 received=1 read=2 "
+        f'reason="logout" session=7b-12{by_text}'}
+
+
+@pytest.mark.parametrize(("message", "arguments"), [
+    ("%s: %s logged in", ("7b-11", "alice")), ("%(a)s", ({"a": 1},)), ("100%", ()), (7, ()), ("%s: %s", ("7b-1", "é")),
+    ('"%s\\"', ("x",))])
+def test_our_record_shows_what_one_of_pythons_would(message: object, arguments: tuple[object, ...]) -> None:
+    """With a traceback, too."""
+    try:
+        raise ValueError("why\nnot")
+    except ValueError:
+        failed = sys.exc_info()
+    for module, error in (("imap.session", None), ("store.x", None), ("imap.session", failed)):
+        made = [kind(module, logging.WARNING, __file__, 7, message, arguments, error, "f")
+                for kind in (logging.LogRecord, logs.Record)]
+        for record in made:
+            record.created = 1.0
+        for form in (Line(), JsonLine(), logging.Formatter("%(levelname)s %(process)d %(message)s")):
+            first, second = (form.format(record) for record in made)
+            assert first == second
+
+
+def test_a_file_that_was_moved_away_or_could_not_be_made_is_made_again(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    folder.mkdir()
+    out = logs.FileOutput(folder / "lines")
+    out.setFormatter(logging.Formatter("%(message)s"))
+
+    def said(text: str) -> None:
+        out.handle(logging.makeLogRecord({"msg": text}))
+
+    said("1")
+    (folder / "lines").rename(folder / "old")
+    said("2")
+    folder.rename(tmp_path / "away")
+    said("lost")
+    folder.mkdir()
+    said("3")
+    out.close()
+    assert [(tmp_path / name).read_text() for name in ("away/old", "away/lines", "log/lines")] == ["1\n", "2\n", "3\n"]
 
 
 def test_a_session_that_a_line_is_about_is_a_field(written: list[dict[str, object]]) -> None:

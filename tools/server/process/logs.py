@@ -5,16 +5,18 @@ import json
 import logging
 import logging.handlers
 import math
+import os
 import re
 import sys
 import time
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import cast
+from typing import Any, TextIO, cast
 
 from twisted.logger import ILogObserver, STDLibLogObserver, globalLogBeginner
 
-from store.observing.loglines import LIMIT, FieldLine
+from store.accounts.refusallines import FieldLine, is_plain
+from store.observing.loglines import LIMIT
 from tools.exits import Failure
 from tools.server.process.newestlines import keep
 from tools.serversettings import Log, levels_of_parts
@@ -28,6 +30,25 @@ _ESCAPED = re.compile(r'\\(?:u([0-9a-f]{4})|U([0-9a-f]{8})|(.))')
 _SECONDS = re.compile(r"\d+\.\d{3}")
 _to_json = json.JSONEncoder().encode
 _parts: list[str] = []              # those that have a level of their own
+
+
+class Record(logging.LogRecord):
+    """A record with what our lines show, and no more. What `logging` finds out besides, about files and threads, costs
+    twice as much as all else of a line."""
+
+    exc_text = thread = threadName = processName = None
+    module = funcName = ""
+    relativeCreated = 0.0
+
+    def __init__(self, name: str, level: int, pathname: str, lineno: int, msg: object, args: Any, exc_info: Any,
+                 _func: str | None = None, sinfo: str | None = None, **_more: object) -> None:
+        self.name, self.levelno, self.levelname = name, level, logging.getLevelName(level)
+        self.msg = msg
+        self.args = args[0] if args and len(args) == 1 and isinstance(args[0], Mapping) and args[0] else args
+        self.exc_info, self.stack_info = exc_info, sinfo
+        self.pathname, self.filename, self.lineno = pathname, "", lineno
+        self.created = now = time.time()
+        self.msecs, self.process = now % 1 * 1000, os.getpid()
 
 
 class Line(logging.Formatter):
@@ -53,6 +74,11 @@ class JsonLine(logging.Formatter):
         if isinstance(record, FieldLine) and record.json:
             return keep(record, _plain(record))
         text = record.getMessage()
+        session = record.name.startswith(OF_SESSIONS) and str(record.msg).startswith("%s: ") and _SESSION.match(text)
+        if not record.exc_info and record.name not in FIXED and is_plain(text):
+            told = f', "session": "{session[1]}"' if session else ""
+            return keep(record, f'{{"time": "{_second(int(record.created))}", "process": {record.process}, "level": '
+                                f'"{record.levelname}", "module": "{record.name}", "text": "{text}"{told}}}')
         found: dict[str, object] = {
             "time": _second(int(record.created)), "process": record.process,
             "level": record.levelname, "module": record.name, "text": text}
@@ -64,8 +90,7 @@ class JsonLine(logging.Formatter):
             if record.name in KINDS:
                 found["kind"] = text.partition(" ")[0]
             found.update((name, _value(value)) for name, value in _FIELD.findall(text) if name not in found)
-        elif record.msg.startswith("%s: ") and record.name.startswith(OF_SESSIONS) and (
-                session := _SESSION.match(text)) is not None:
+        elif session:
             found["session"] = session[1]
         return keep(record, _to_json(found))
 
@@ -88,6 +113,36 @@ def _value(text: str) -> str | int | float:
         return _ESCAPED.sub(lambda found: chr(int(found[1] or found[2], 16)) if found[1] or found[2] else found[3],
                             text[1:-1])
     return int(text) if text.isdecimal() else float(text) if _SECONDS.fullmatch(text) else text
+
+
+class Output(logging.StreamHandler[TextIO]):
+    """Writes lines, each at once; a dozen calls fewer than `logging` makes for each."""
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        """Write its line."""
+        try:
+            line, lock = f"{self.format(record)}\n", self.lock
+            assert lock is not None
+            with lock:
+                self.reopen()
+                self.stream.write(line)
+                self.stream.flush()
+        except Exception:
+            self.handleError(record)
+        return True
+
+    def reopen(self) -> None:
+        """Before each line."""
+
+
+class FileOutput(Output, logging.handlers.WatchedFileHandler):
+    """To a file: one that was moved away is made again."""
+
+    def reopen(self) -> None:
+        """See `Output`."""
+        self.reopenIfNeeded()
+        if self.stream is None:             # it could not be made last time
+            self.stream = self._open()
 
 
 def follow(settings: Log) -> None:
@@ -113,11 +168,11 @@ def set_levels(level: str, parts: Mapping[str, str]) -> None:
 
 def configure(settings: Log) -> None:
     """Send all that is logged, by Twisted too, where the settings say. Raises Failure."""
-    out: logging.Handler = logging.StreamHandler(sys.stderr)
+    out: logging.Handler = Output(sys.stderr)
     instead = ""
     if settings.file is not None:
         try:
-            out = logging.handlers.WatchedFileHandler(settings.file)        # one that was moved away is made again
+            out = FileOutput(settings.file)
         except OSError as error:
             instead = f"{settings.file}: {error.strerror}"
             if error.errno != errno.EROFS:      # then mail can be read still
@@ -127,6 +182,7 @@ def configure(settings: Log) -> None:
     if instead:
         logging.getLogger(__name__).error("the log goes to standard error: %s", instead)
     logging.raiseExceptions = False
+    logging.setLogRecordFactory(Record)
     logging.logThreads = logging.logMultiprocessing = False     # these and the next cost more than all else, and
     logging._srcfile = None                                     # our lines do not show them
     globalLogBeginner.beginLoggingTo([cast(ILogObserver, STDLibLogObserver())], redirectStandardIO=False)
