@@ -89,14 +89,22 @@ class Table:
             return False
         return True
 
-    def delete_each(self, keys: Iterable[bytes], txn: Txn) -> None:
-        """`delete`, for many."""
-        delete = self._db.delete
-        for key in keys:
-            try:
-                delete(key, txn)
-            except db.DBNotFoundError:
-                pass
+    def delete_each(self, keys: Sequence[bytes], txn: Txn) -> None:
+        """`delete`, for many, which ascend and lie near each other: the step to the next one takes less than to look
+        for it."""
+        with closing(self._db.cursor(txn)) as cursor:
+            following, find, delete = cursor.next, cursor.set_range, cursor.delete
+            there = b""
+            for key in keys:
+                if there < key:
+                    row = following(_RMW) if there else None
+                    if row is None or row[0] < key:
+                        row = find(key, _RMW)
+                    if row is None:
+                        break               # nothing is behind it
+                    there = row[0]
+                if there == key:
+                    delete()
 
     def scan(self, start: bytes = b"", end: bytes | None = None, txn: Txn = None, *, hold: bool = False
              ) -> Iterator[tuple[bytes, bytes]]:

@@ -90,11 +90,12 @@ def ended(address: str, user: str, service: str, figures: Mapping[str, int], rea
         return
     values: dict[str, str | int | float] = {"address": by, "user": user, "service": service, **figures,
                                             "reason": reason, "session": session}
+    of = ""
     if app_password:
-        values["app_password"] = app_password
-    _session.handle(FieldLine(_session, level, (
-        f"address={by} user={quoted(user)} service={service} {as_text % numbers} reason={quoted(reason)} "
-        f"session={session}" + (f" app_password={quoted(app_password)}" if app_password else "")), "", values))
+        of, values["app_password"] = f" app_password={quoted(app_password)}", app_password
+    _session.handle(FieldLine(
+        _session, level, f"address={by} user={quoted(user)} service={service} {as_text % numbers} "
+        f"reason={quoted(reason)} session={session}{of}", "", values))
 
 
 @lru_cache(maxsize=100)

@@ -34,6 +34,7 @@ TYPES = (*OF_RECORDS, *OF_QUOTA, *OF_THE_LIST)
 to_json = json.JSONEncoder(separators=(",", ":")).encode
 """A value as JSON, in as few octets as can be."""
 
+_MILLISECONDS = tuple(f".{number:03}Z" for number in range(1000))
 SYSTEM_FLAGS = tuple((int(flag), "\\" + str(flag.name).capitalize()) for flag in Flag)
 
 
@@ -66,7 +67,7 @@ def mailbox_url(server: str, name: MailboxName, validity: int) -> str:
 def moment(at: float) -> str:
     """A Unix time as events have it (RFC 3339)."""
     second = int(at)
-    return f"{_second(second)}.{int((at - second) * 1000):03}Z"
+    return _second(second) + _MILLISECONDS[int((at - second) * 1000)]       # half of what it takes to format a number
 
 
 @lru_cache(maxsize=64)

@@ -18,7 +18,7 @@ import struct
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from itertools import groupby, islice
+from itertools import count, groupby, islice
 from operator import attrgetter
 from threading import Lock
 from typing import Any, cast
@@ -29,7 +29,7 @@ from mboxlist.engine.btree import Table, Txn
 from mboxlist.engine.kv import Env
 from mboxlist.engine.transact import transact
 from store.events.eventvalues import EVENT, GAP, to_json
-from store.events.packedevents import FORM, MOST, PLACE, alone, events_in, pack_row, shifted, unpack
+from store.events.packedevents import FORM, MOST, PLACE, SOLE, alone_in_row, events_in, pack_row, shifted, sole, unpack
 from store.events.receivers import Receiver
 
 _CLOCK = b"c"
@@ -106,7 +106,9 @@ class OutboxTable:
     ahead: int = field(default=0, init=False)       # nanoseconds that the outbox's clock is before the machine's
     _process: bytes = field(factory=lambda: os.urandom(4), init=False)
     pid: int = field(factory=os.getpid, init=False)
-    _rows: int = field(default=0, init=False)       # so many of this process have a place
+    _rows: Iterator[int] = field(factory=count, init=False)         # of this process that have a place
+    _several: bytes = field(factory=lambda: os.urandom(4), init=False)      # the process, of places given together:
+    _given: int = field(default=0, init=False)                              # so many
     _turns: Lock = field(factory=Lock, init=False)
 
     def set_clock(self, txn: Txn, least: int = 0) -> None:
@@ -139,10 +141,12 @@ class OutboxTable:
 
     def new_place(self, most: int = 1) -> bytes:
         """Behind all that has a place, and the first of so many; for what several receivers get it is one."""
+        if most == 1:               # `next` of a count is one step, whichever threads are here
+            return PLACE.pack(self.ahead + time.monotonic_ns(), self._process, next(self._rows) % _ROWS)
         with self._turns:
-            row = self._rows if self._rows + most <= _ROWS else 0
-            self._rows = row + most
-        return PLACE.pack(self.ahead + time.monotonic_ns(), self._process, row)
+            row = self._given if self._given + most <= _ROWS else 0
+            self._given = row + most
+        return PLACE.pack(self.ahead + time.monotonic_ns(), self._several, row)
 
     def add(self, receivers: Iterable[str], kind: str, body: Mapping[str, Any], mailbox: int, txn: Txn) -> list[bytes]:
         """Have it sent to each of these; the keys of its rows."""
@@ -161,10 +165,10 @@ class OutboxTable:
             self.table.put(b"%b%b\0%b" % (WAITING, name.encode(), place), pack_row(events, at, self.pid, server), txn)
 
     def add_event(self, receivers: Iterable[Receiver], row: bytes, txn: Txn) -> None:
-        """Have the only event of a transaction sent to each of these; `row`: see `packedevents.pack_alone`."""
+        """Have the only event of a transaction sent to each of these; `row`: see `packedevents.sole_form`."""
         place = self.new_place()
         for receiver in receivers:
-            self.table.put(b"w%b\0%b" % (receiver.octets, place), row, txn)
+            self.table.put(receiver.waiting + place, row, txn)
 
     def some(self, name: str, most: int, state: bytes = WAITING, *, after: bytes = b"", until: int = 0) -> list[Parcel]:
         """The first of a receiver in that state, behind that row, and with `until` written until then by its clock: so
@@ -176,15 +180,16 @@ class OutboxTable:
 
     def _rows_of(self, name: str, most: int, state: bytes, after: bytes, until: int) -> list[tuple[bytes, bytes]]:
         """Their rows; a page of them stays locked only for as long as it takes to read it."""
-        prefix, count = _prefix(state, name), 0
+        prefix, events = _prefix(state, name), 0
         found: list[tuple[bytes, bytes]] = []
         end = prefix + PLACE.pack(until + 1, bytes(4), 0) if until else prefix[:-1] + b"\1"
-        scan = self.table.scan(after + b"\0" if after else prefix, end)
-        with closing(cast("Any", scan)) as rows:
-            for row in rows:
+        with self.table.reading() as rows_from:
+            for row in rows_from(after + b"\0" if after else prefix):
+                if row[0] >= end:
+                    break
                 found.append(row)
-                count += events_in(row[1])
-                if count >= most:
+                events += 1 if row[1].startswith(SOLE) else events_in(row[1])
+                if events >= most:
                     break
         return found
 
@@ -216,22 +221,22 @@ class OutboxTable:
         if len(events) > 1 or events[0].place:
             self.table.delete(row, txn)
             for event in events:
-                self.table.put(row[:-PLACE.size] + shifted(place, event.place), alone(event, data), txn)
+                self.table.put(row[:-PLACE.size] + shifted(place, event.place), alone_in_row(event, data), txn)
 
-    def take_away(self, rows: Iterable[bytes], txn: Txn) -> None:
-        """These have left with all that was in them."""
+    def take_away(self, rows: Sequence[bytes], txn: Txn) -> None:
+        """These, which ascend, have left with all that was in them."""
         self.table.delete_each(rows, txn)
 
     def remove(self, parcels: Iterable[Parcel], txn: Txn) -> int:
         """They have left, or nobody wants them; how many were there."""
-        count = 0
+        removed = 0
         for row, some in groupby(parcels, _ROW_KEY):
             of_row = list(some)
             if len(of_row) == of_row[0].together:
-                count += len(of_row) * self.table.delete(row, txn)
+                removed += len(of_row) * self.table.delete(row, txn)
             else:
-                count += sum(self.find(each, txn) is not None and self.table.delete(each.key, txn) for each in of_row)
-        return count
+                removed += sum(self.find(each, txn) is not None and self.table.delete(each.key, txn) for each in of_row)
+        return removed
 
     def mend(self, parcel: Parcel, txn: Txn) -> bool:
         """In the place of a row that cannot be read there is one that says so; whether it was there."""
@@ -287,12 +292,12 @@ class OutboxTable:
         """How many of a receiver are in that state: counted up to `most`."""
         prefix = _prefix(state, name)
         with closing(cast("Any", self.table.scan(prefix, prefix[:-1] + b"\1"))) as rows:
-            count = 0
+            events = 0
             for _, row in rows:
-                count += events_in(row)
-                if count >= most:
+                events += events_in(row)
+                if events >= most:
                     return most
-            return count
+            return events
 
     def take(self, other: "OutboxTable", env: Env) -> None:
         """Have what is in another one too; `env` is that of this one. On disk when this returns."""
@@ -322,13 +327,13 @@ def _parcels(key: bytes, row: bytes, name: str, *, dead: bool) -> list[Parcel]:
     try:
         if row[:1] == FORM:
             place = key[-PLACE.size:]
-            at, events = unpack(place, row)
-            if len(events) == 1 and not events[0].place:
-                _, mailbox, _, text = events[0]
+            if row.startswith(SOLE) and (alone := sole(place, row)):
+                at, mailbox, text = alone
                 return [Parcel(key, name, dead, EVENT, at, mailbox, 0, "", None, True, key, 1, text)]
-            count, prefix = len(events), key[:-PLACE.size]
+            at, events = unpack(place, row)
+            together, prefix = len(events), key[:-PLACE.size]
             return [Parcel(prefix + shifted(place, number) if number else key, name, dead, EVENT, at, mailbox, 0, "",
-                           None, True, key, count, text) for number, mailbox, _, text in events]
+                           None, True, key, together, text) for number, mailbox, _, text in events]
         said = json.loads(row)
         return [Parcel(key, name, dead, str(said["kind"]), float(said["at"]), int(said["mailbox"]), int(said["tries"]),
                        str(said["said"]), {**said["body"]})]

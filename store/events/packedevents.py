@@ -31,12 +31,14 @@ from store.tables.state import MESSAGES, MODSEQ_END, SHOWN
 
 FORM = b"\1"                # a row in another form is JSON, and begins with a brace
 KINDS = (NEW, APPEND, EXPIRE, EXPUNGE, READ, TRASH, SET, CLEAR)        # by the number that rows have: more at the end
-_NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
+NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
+_LAST_ARRIVAL = NUMBERS[APPEND]     # what comes before it, and it, have a size
 _ROW = struct.Struct("<cHdIH")              # FORM, events, Unix time, process, octets of the server's name
 _EVENT = struct.Struct("<HIBIQH16s4s")      # place, octets of text, type, mailbox id, size, system flags, figures
 _READ = struct.Struct("<HIBIQH" + SHOWN.format.removeprefix("<"))   # with each of the figures
 _AMONG = struct.Struct("<H")                # place of an event among those of its transaction
 PLACE = struct.Struct(">Q4sI")              # that of a row in the outbox: when, which process, which row of it
+SOLE = _ROW.pack(FORM, 1, 0.0, 0, 0)[:3]        # what a row with one event begins with
 MOST = 1000                 # events of a row
 URLS = 10_000               # mailboxes, and what happens in them, whose JSON is remembered
 
@@ -52,7 +54,7 @@ class Packed(NamedTuple):
 
 def pack_event(place: int, kind: str, mailbox: int, figures: bytes, size: int, flags: int, said: bytes) -> bytes:
     """One event. `figures`: those of the mailbox, as they are stored; `said`: see `words`."""
-    return _EVENT.pack(place, len(said), _NUMBERS[kind], mailbox, size, flags, figures[:MODSEQ_END],
+    return _EVENT.pack(place, len(said), NUMBERS[kind], mailbox, size, flags, figures[:MODSEQ_END],
                        figures[MESSAGES]) + said
 
 
@@ -66,17 +68,36 @@ def pack_row(events: Sequence[bytes], at: float, process: int, server: bytes) ->
     return _ROW.pack(FORM, len(events), at, process, len(server)) + server + b"".join(events)
 
 
-def pack_alone(kind: str, mailbox: int, figures: bytes, size: int, flags: int, said: bytes, at: float, process: int,
-               server: bytes) -> bytes:
-    """A row with one event: what `pack_row` makes of it."""
-    return b"%b%b%b%b" % (
-        _ROW.pack(FORM, 1, at, process, len(server)), server,
-        _EVENT.pack(0, len(said), _NUMBERS[kind], mailbox, size, flags, figures[:MODSEQ_END], figures[MESSAGES]), said)
+@lru_cache(maxsize=8)
+def sole_form(server: bytes) -> struct.Struct:
+    """A row with one event, without its text: what `pack_row` makes of it, in one `pack`."""
+    return struct.Struct(f"{_ROW.format}{len(server)}s{_EVENT.format.removeprefix('<')}")
 
 
 def events_in(row: bytes) -> int:
     """How many there are in a row of whatever form."""
     return row[1] | row[2] << 8 if row[:1] == FORM and len(row) >= _ROW.size else 1
+
+
+def sole(place: bytes, row: bytes) -> tuple[float, int, str] | None:
+    """When, the mailbox, and the JSON of the only event of a row, which has that `place`: what `unpack` finds, in half
+    the time. None: the transaction had others, before it, which this receiver does not get. Raises ValueError,
+    struct.error, IndexError."""
+    length = row[_ROW.size - 2] | row[_ROW.size - 1] << 8
+    form = _read_form(length)
+    (_, _, at, process, _, server, number, octets, kind, mailbox, size, flags, validity, uidnext, modseq, messages
+     ) = form.unpack_from(row)
+    if number:
+        return None
+    if len(row) != form.size + octets:
+        raise ValueError("a row of the outbox is cut off")
+    return at, mailbox, _text(place.hex(), moment(at), server, process, kind, mailbox, size, flags, validity, uidnext,
+                              modseq, messages, row[form.size:])
+
+
+@lru_cache(maxsize=8)
+def _read_form(length: int) -> struct.Struct:
+    return struct.Struct(f"{_ROW.format}{length}s{_READ.format.removeprefix('<')}")
 
 
 def unpack(place: bytes, row: bytes) -> tuple[float, list[Packed]]:
@@ -89,23 +110,30 @@ def unpack(place: bytes, row: bytes) -> tuple[float, list[Packed]]:
         said, following = begin + _READ.size, begin + _READ.size + octets
         if following > end:
             raise ValueError("an event of the outbox is cut off")
-        name, uids, more = row[said:following].split(b"\n", 2)
-        alike, who, after, url = _repeated(server, process, kind, mailbox, flags, name, validity, more)
-        single = uids.isdigit()
-        uidset = f'"{uids.decode()}"' if single else to_json(uids.decode())
-        text = (f'{{"id":"{(shifted(place, number) if number else place).hex()}{alike}{when}{who}{uidset},"uidnext":'
-                f'{uidnext},"modseq":{modseq},"messages":{messages}{after}')
-        if kind > _NUMBERS[APPEND]:
-            text += "}"
-        elif single:
-            text += f',"messageSize":{size},"uri":"{url}/;UID={uids.decode()}"}}'
-        else:
-            text += f',"messageSize":{size}}}'
+        text = _text((shifted(place, number) if number else place).hex(), when, server, process, kind, mailbox, size,
+                     flags, validity, uidnext, modseq, messages, row[said:following])
         found.append(Packed(number, mailbox, row[begin:following], text))
         begin = following
     if len(found) != count or not found:
         raise ValueError("a row of the outbox is cut off")
     return at, found
+
+
+def _text(place: str, when: str, server: bytes, process: int, kind: int, mailbox: int, size: int, flags: int,
+          validity: int, uidnext: int, modseq: int, messages: int, said: bytes) -> str:
+    """The JSON of an event."""
+    name, uids, more = said.split(b"\n", 2)
+    alike, who, after, url = _repeated(server, process, kind, mailbox, flags, name, validity, more)
+    of = uids.decode()
+    if not of.isdecimal():
+        size_of = f',"messageSize":{size}}}' if kind <= _LAST_ARRIVAL else "}"
+        return (f'{{"id":"{place}{alike}{when}{who}{to_json(of)},"uidnext":{uidnext},"modseq":{modseq},'
+                f'"messages":{messages}{after}{size_of}')
+    if kind <= _LAST_ARRIVAL:
+        return (f'{{"id":"{place}{alike}{when}{who}"{of}","uidnext":{uidnext},"modseq":{modseq},'
+                f'"messages":{messages}{after},"messageSize":{size},"uri":"{url}/;UID={of}"}}')
+    return (f'{{"id":"{place}{alike}{when}{who}"{of}","uidnext":{uidnext},"modseq":{modseq},'
+            f'"messages":{messages}{after}}}')
 
 
 @lru_cache(maxsize=URLS)
@@ -124,7 +152,7 @@ def _repeated(server: bytes, process: int, kind: int, mailbox: int, flags: int, 
             f',"vnd.onecopy.mailbox":{mailbox}' + (f',"flagNames":{to_json(names)}' if names else ""), url[1:-1])
 
 
-def alone(event: Packed, row: bytes) -> bytes:
+def alone_in_row(event: Packed, row: bytes) -> bytes:
     """A row of the same time with that event of it, which has no place among others any more."""
     _, _, at, process, length = _ROW.unpack_from(row)
     return pack_row([_AMONG.pack(0) + event.octets[_AMONG.size:]], at, process, row[_ROW.size:_ROW.size + length])

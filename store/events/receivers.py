@@ -64,9 +64,9 @@ class Receiver:
     kind: str = EVENT
 
     @cached_property
-    def octets(self) -> bytes:
-        """Its name, as keys of the outbox have it."""
-        return self.name.encode()
+    def waiting(self) -> bytes:
+        """What the keys of all that waits for it in the outbox begin with."""
+        return b"w%b\0" % self.name.encode()
 
     @cached_property
     def wanted(self) -> frozenset[str]:

@@ -37,10 +37,10 @@ from store.events.eventvalues import (
     Event,
 )
 from store.events.outboxtable import OutboxTable
-from store.events.packedevents import MOST, pack_alone, pack_event, words
+from store.events.packedevents import FORM, MOST, NUMBERS, pack_event, sole_form, words
 from store.events.receivers import Receiver, Receivers
 from store.tables.index import CHUNK, ROW, Rows, arrival_of, arrivals_of, chunk_key, octets_of_chunks, rows_of
-from store.tables.state import DELETED, SEEN, in_epoch, is_here, keywords_of, state_key
+from store.tables.state import DELETED, MESSAGES, MODSEQ_END, SEEN, in_epoch, is_here, keywords_of, state_key
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +58,7 @@ class Recorder:
     name_of: Callable[[bytes], bytes | None] = lambda mailbox: None
     receivers: Receivers = field(factory=Receivers)
     octets: bytes = field(init=False)               # the server's name, as rows have it
+    _sole: Callable[..., bytes] = field(init=False)
     known: dict[tuple[bytes, str], tuple[Receiver, ...]] = field(factory=dict, init=False)
     lost: dict[str, int] = field(factory=dict)      # of receivers that are full, what this process did not write
     _seen: tuple[int, ...] | None = None
@@ -66,6 +67,7 @@ class Recorder:
     def __attrs_post_init__(self) -> None:
         self.server = self.server or socket.gethostname().lower()
         self.octets = self.server.encode()
+        self._sole = sole_form(self.octets).pack
 
     def look(self) -> bool:
         """Have the filters that the file has now; whether they are other ones. Those of before hold while it cannot be
@@ -88,6 +90,12 @@ class Recorder:
         """Write the event for those of these receivers who want it; the keys of its rows."""
         names = [each.name for each in among if each.wants(event) and not self.is_full(each)]
         return outbox.add(names, EVENT, event.body(self.server), mailbox, txn) if names else []
+
+    def sole(self, kind: str, mailbox: MailboxId, figures: bytes, said: bytes, size: int, flags: int, process: int
+             ) -> bytes:
+        """A row with one event: what `pack_row` makes of it."""
+        return self._sole(FORM, 1, time.time(), process, len(self.octets), self.octets, 0, len(said), NUMBERS[kind],
+                          mailbox, size, flags, figures[:MODSEQ_END], figures[MESSAGES]) + said
 
     def wanting(self, name: bytes, kind: str) -> tuple[Receiver, ...]:
         """Those who want such events of records of that mailbox."""
@@ -131,27 +139,43 @@ mailbox then, as they are stored."""
 
 @define(eq=False)
 class Recording:
-    """Of one transaction. `delivered`: what came by a delivery; `expired`: mailboxes from which it takes messages by
-    rules. `arrivals`, `flags`: whether anybody wants to hear of such."""
+    """Of one transaction. `arrivals`, `flags`: whether anybody wants to hear of such. Most have one step and nothing
+    else, so all else is made when it is needed."""
 
     recorder: Recorder
     arrivals: bool
     flags: bool
-    delivered: set[tuple[int, int]] = field(factory=set)
-    expired: set[int] = field(factory=set)
-    _steps: list[_Step] = field(factory=list)
-    _before: dict[tuple[MailboxId, int], bytes | None] = field(factory=dict)
-    _own: dict[tuple[MailboxId, int, str], tuple[NDArray[np.void], NDArray[np.void]]] = field(factory=dict)
-    _rows: dict[tuple[str, int], list[bytes]] = field(factory=dict)
+    _steps: list[_Step] = field(factory=list, init=False)
+    _before: dict[tuple[MailboxId, int], bytes | None] | None = None
+    _own: dict[tuple[MailboxId, int, str], tuple[NDArray[np.void], NDArray[np.void]]] | None = None
+    _rows: dict[tuple[str, int], list[bytes]] | None = None
     _places: int = 0
+    _delivered: set[tuple[int, int]] | None = None      # of what is compared, what came by a delivery
+    _expired: set[int] | None = None
 
-    def arrived(self, mailbox: MailboxId, value: bytes | None, record: bytes, figures: bytes) -> None:
+    def expire(self, mailbox: MailboxId) -> None:
+        """What it takes from this mailbox, it takes by a rule."""
+        self._expired = {mailbox, *(self._expired or ())}
+
+    def is_expired(self, mailbox: MailboxId) -> bool:
+        """Whether it takes messages from it by a rule."""
+        return self._expired is not None and mailbox in self._expired
+
+    def is_delivered(self, mailbox: MailboxId, uid: int) -> bool:
+        """Whether that message, whose chunk is compared, came by a delivery."""
+        return self._delivered is not None and (mailbox, uid) in self._delivered
+
+    def arrived(self, mailbox: MailboxId, value: bytes | None, record: bytes, figures: bytes, *, delivery: bool
+                ) -> None:
         """A message has come, with that record, into a chunk whose value was this; the mailbox has those figures."""
         uid, flags, keywords, size = arrival_of(record)
         if keywords or self._before and (mailbox, (uid - 1) // CHUNK) in self._before:
             self.note(mailbox, (uid - 1) // CHUNK, value)
+            if delivery:
+                self._delivered = self._delivered or set()
+                self._delivered.add((mailbox, uid))
             return
-        kind, first = NEW if (mailbox, uid) in self.delivered else APPEND, uid
+        kind, first = NEW if delivery else APPEND, uid
         if self._steps:
             (where, last_kind, begin, end, octets, last_flags, _) = self._steps[-1]
             if (where, last_kind, end, last_flags) == (mailbox, kind, uid - 1, flags):
@@ -167,11 +191,15 @@ class Recording:
 
     def note(self, mailbox: MailboxId, number: int, value: bytes | None) -> None:
         """That chunk is written now; so far its value was this."""
+        if self._before is None:
+            self._before = {}
         self._before.setdefault((mailbox, number), value)
 
     def note_own(self, mailbox: MailboxId, number: int, reader: str, old: NDArray[np.void], new: NDArray[np.void]
                   ) -> None:
         """A reader's own flags in that chunk are written now."""
+        if self._own is None:
+            self._own = {}
         first, _ = self._own.get((mailbox, number, reader), (old, old))
         self._own[mailbox, number, reader] = first, new.copy()
 
@@ -201,8 +229,7 @@ class Recording:
                 wanting = tuple([each for each in wanting if not recorder.is_full(each)])
             if wanting:
                 said = b"%b\n%d\n" % (name, first) if first == last else b"%b\n%d:%d\n" % (name, first, last)
-                outbox.add_event(wanting, pack_alone(
-                    kind, mailbox, figures, size, flags, said, time.time(), outbox.pid, recorder.octets), txn)
+                outbox.add_event(wanting, recorder.sole(kind, mailbox, figures, said, size, flags, outbox.pid), txn)
 
     def add(self, name: bytes, kind: str, mailbox: MailboxId, figures: bytes, said: bytes, size: int = 0,
             flags: int = 0) -> None:
@@ -213,16 +240,16 @@ class Recording:
             wanting = recorder.wanting(name, kind)
         if wanting:
             octets = pack_event(place % MOST, kind, mailbox, figures, size, flags, said)
-            self._places = place + 1
+            self._places, self._rows = place + 1, self._rows or {}
             for each in wanting:
                 if not each.full or not recorder.is_full(each):
                     self._rows.setdefault((each.name, place // MOST), []).append(octets)
 
     def _compare(self, tables: Tables, txn: Txn) -> None:
         chunks: dict[MailboxId, list[int]] = {}
-        for mailbox, number in self._before:
+        for mailbox, number in self._before or ():
             chunks.setdefault(mailbox, []).append(number)
-        for mailbox in sorted({*chunks, *(mailbox for mailbox, _, _ in self._own)}):
+        for mailbox in sorted({*chunks, *(mailbox for mailbox, _, _ in self._own or ())}):
             name = self.recorder.name_of(mailbox.to_bytes(4, "big"))
             if not name or not any(self.recorder.wanting(name, kind) for kind in OF_RECORDS):
                 continue
@@ -235,11 +262,12 @@ class Recording:
 
     def old(self, mailbox: MailboxId, numbers: list[int]) -> bytes:
         """The records that these chunks had before."""
-        return octets_of_chunks([self._before[mailbox, number] for number in numbers])
+        before = self._before or {}
+        return octets_of_chunks([before[mailbox, number] for number in numbers])
 
     def own_flags(self, mailbox: MailboxId) -> Iterator[tuple[int, str, NDArray[np.void], NDArray[np.void]]]:
         """Chunks in which readers' own flags were written: number, reader, before, now."""
-        for (where, number, reader), (old, new) in sorted(self._own.items(), key=lambda item: item[0]):
+        for (where, number, reader), (old, new) in sorted((self._own or {}).items(), key=lambda item: item[0]):
             if where == mailbox:
                 yield number, reader, old, new
 
@@ -274,7 +302,7 @@ class _OfMailbox:
                            of_both[1]["keywords"])
             before, fresh = before[~stays], fresh[~was_there]
         if len(before):
-            self._add(EXPIRE if self.mailbox in self.recording.expired else EXPUNGE, before["uid"])
+            self._add(EXPIRE if self.recording.is_expired(self.mailbox) else EXPUNGE, before["uid"])
         self._of_new_records(fresh)
 
     def of_own_flags(self) -> None:
@@ -290,7 +318,7 @@ class _OfMailbox:
         """One event for all that came in the same way with the same flags."""
         groups: dict[tuple[bool, int, int], list[int]] = {}
         for at, (uid, flags, keywords, _) in enumerate(arrivals_of(rows.tobytes())):
-            groups.setdefault(((self.mailbox, uid) in self.recording.delivered, flags, keywords), []).append(at)
+            groups.setdefault((self.recording.is_delivered(self.mailbox, uid), flags, keywords), []).append(at)
         for (delivered, system, keywords), places in groups.items():
             some = rows if len(places) == len(rows) else rows[places]
             self._add(NEW if delivered else APPEND, some["uid"], int(some["size"].sum()), system, keywords)

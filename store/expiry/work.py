@@ -185,7 +185,7 @@ def _discard(store: Store, mailbox: Mailbox, one: Applied, rows: Rows, expected:
         if len(there) != len(uids):
             raise _Changed
         if txn.recording is not None:
-            txn.recording.expired.add(entry.id)
+            txn.recording.expire(entry.id)
         take_out(txn, entry.id, state, there)
 
     store.transact(entry, work)

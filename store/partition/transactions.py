@@ -82,7 +82,8 @@ class WriteTxn:
         self.charged: list[tuple[str, int, int]] = []       # domain, octets, messages: of domains that have limits
         self.handed: dict[MailboxId, tuple[MailboxState, Rows]] = {}    # see `hand_over`
         self.steps: list[tuple[MailboxId, Step]] = []       # what it did to single records, in turn
-        self._figures = b""                                 # those of the last mailbox in which a message has arrived
+        self._figures = b""                                 # those of the last mailbox in which a message has arrived,
+        self._delivery = False                              # and whether by a delivery
         self._loaded: dict[bytes, bytes] = {}               # of chunks that were loaded: see `checked_heads`
         self._before: dict[MailboxId, int] = {}
         self._chunks: dict[MailboxId, set[int]] = {}
@@ -146,9 +147,7 @@ class WriteTxn:
             partition.quotas.charge(root, octets, 1, self.handle, enforce=enforce, delivery=delivery)
         partition.states.put(key, after, self.handle)
         self._arrived.append((mailbox, modseq - 1, (uid - 1) // CHUNK))
-        self._figures = after
-        if delivery and self.recording is not None and self.recording.arrivals:
-            self.recording.delivered.add((mailbox, uid))
+        self._figures, self._delivery = after, delivery
         return uid, modseq
 
     def append_arrival(self, mailbox: MailboxId, uid: int, record: bytes) -> None:
@@ -156,7 +155,7 @@ class WriteTxn:
         key, chunks = chunk_key(mailbox, (uid - 1) // CHUNK), self.partition.index
         value = chunks.get_to_change(key, self.handle)
         if self.recording is not None and self.recording.arrivals:
-            self.recording.arrived(mailbox, value, record, self._figures)
+            self.recording.arrived(mailbox, value, record, self._figures, delivery=self._delivery)
         chunks.put(key, extend(value, record), self.handle)
         if mailbox in self.partition.views.history:
             self.steps.append((mailbox, Step(self._arrived[-1][1], self._figures, uid, record, True)))

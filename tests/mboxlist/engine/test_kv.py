@@ -176,6 +176,17 @@ def test_what_is_picked_to_be_changed_stays_as_it_is(tmp_path):
     env.close()
 
 
+@pytest.mark.parametrize("going", ["acd", "bz", "e", "", "fghij", "a0z", "z"])
+def test_of_rows_that_go_nothing_else_goes(tmp_path, going):
+    """Others lie between them, and some are not there any more."""
+    env = opened(tmp_path / "env")
+    table = env.table("t.db")
+    transact(env, lambda txn: [table.put(key.encode(), key.encode() * 2000, txn) for key in "abcdefghij"])
+    transact(env, lambda txn: table.delete_each([key.encode() for key in sorted(going)], txn))
+    assert "".join(key.decode() for key, _ in table.scan()) == "".join(key for key in "abcdefghij" if key not in going)
+    env.close()
+
+
 def test_rows_are_revised(tmp_path):
     env = opened(tmp_path / "env")
     table = env.table("t.db", page=512)

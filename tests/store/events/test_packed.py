@@ -4,6 +4,8 @@ import json
 import math
 import struct
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -17,10 +19,11 @@ from store import offload
 from store.check.wholecheck import check
 from store.delivery import severalmessages
 from store.delivery.commit import Target
-from store.events.eventvalues import OF_RECORDS
+from store.events.eventvalues import OF_RECORDS, moment
 from store.events.outboxtable import DEAD, WAITING, OutboxTable, Parcel
-from store.events.packedevents import KINDS, events_in, pack_event, pack_row, unpack, words
+from store.events.packedevents import KINDS, SOLE, events_in, pack_event, pack_row, shifted, sole, unpack, words
 from store.events.receivers import Receiver
+from store.events.recording import Recorder
 from store.mailboxes import namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.flagchanges import change_flags
@@ -91,14 +94,47 @@ def test_what_is_packed_is_what_is_read(kind, mailbox, validity, uidnext, modseq
     assert body.get("messageSize", size) == size and body["mailboxID"].endswith(f";UIDVALIDITY={validity}")
 
 
+@settings(max_examples=50, deadline=None)
+@given(st.sampled_from(KINDS), *NUMBERS, st.sampled_from([b"7", b"3:4", b"1,3"]), st.sampled_from(["", "b.example"]),
+       st.floats(0, 2 ** 31))
+def test_the_only_event_of_a_row_is_read_as_one_among_others(kind, mailbox, validity, uidnext, modseq, messages, size,
+                                                             uids, server, at):
+    """And a transaction that has one alone writes the row that it would have among others."""
+    state = evolve(MailboxState.new(validity, 1, "bob"), uidnext=uidnext, highestmodseq=modseq, messages=messages)
+    said, place = words(str(INBOX).encode(), uids), bytes(range(16))
+    row = pack_row([pack_event(0, kind, mailbox, state.to_bytes(), size, int(Flag.SEEN), said)], at, 311,
+                   server.encode())
+    when, (event,) = unpack(place, row)
+    assert row.startswith(SOLE) and sole(place, row) == (when, event.mailbox, event.text)
+    assert moment(at) == f"{datetime.fromtimestamp(int(at), UTC):%Y-%m-%dT%H:%M:%S}.{int((at - int(at)) * 1000):03}Z"
+    recorder = Recorder(Path("/"), server or "a.example")
+    alone = recorder.sole(kind, mailbox, state.to_bytes(), said, size, int(Flag.SEEN), 311)
+    written, = struct.unpack_from("<d", alone, 3)
+    assert alone == pack_row([pack_event(0, kind, mailbox, state.to_bytes(), size, int(Flag.SEEN), said)], written, 311,
+                             recorder.octets)
+
+
+def test_each_place_is_given_once(store):
+    """By all threads, one at a time and several together, also in one nanosecond."""
+    table = outbox(store)
+
+    def take(most: int) -> list[bytes]:
+        return [shifted(first, by)[8:] for _ in range(300) for first in [table.new_place(most)] for by in range(most)]
+
+    with ThreadPoolExecutor(4) as threads:
+        given = [place for some in threads.map(take, (1, 3, 1, 2)) for place in some]
+    assert len(set(given)) == len(given) == 300 * 7
+
+
 def test_every_event_of_records_has_a_number_and_keeps_it():
     """Rows that wait have these numbers."""
     assert KINDS == ("MessageNew", "MessageAppend", "MessageExpire", "MessageExpunge", "MessageRead", "MessageTrash",
                      "FlagsSet", "FlagsClear") and set(KINDS) == set(OF_RECORDS)
 
 
-def test_a_row_that_is_cut_off_or_changed_is_one_that_says_so(store):
-    to_all(store)
+@pytest.mark.parametrize("events", [1, 3])
+def test_a_row_that_is_cut_off_or_changed_is_one_that_says_so(store, events):
+    deliver(store, MAIL % 1, *["user/alice/INBOX", "user/bob/INBOX", "user/carol/INBOX"][:events])
     row, = rows(store)
     key = outbox(store).some("all", 1)[0].row
     for damaged in (*(row[:end] for end in range(1, len(row))), row + b"x", row[:40] + b"\xff" + row[41:],
@@ -108,7 +144,8 @@ def test_a_row_that_is_cut_off_or_changed_is_one_that_says_so(store):
         act(store, lambda txn, damaged=damaged: outbox(store).table.put(key, damaged, txn))
         some = outbox(store).some("all", 10)
         assert all(each.body["event"] in ("MessageNew", "vnd.onecopy.EventsLost") for each in some) and some
-        assert len(some) == 3 or [(each.readable, each.together) for each in some] == [(False, 1)]
+        assert len(some) == events and some[0].readable or [(each.readable, each.together) for each in some] == [
+            (False, 1)]
         assert [json.loads(each.document) for each in some] == [{"id": each.id, **each.body} for each in some]
     act(store, lambda txn: outbox(store).remove(outbox(store).some("all", 10), txn))
     assert rows(store) == []
