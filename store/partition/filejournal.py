@@ -89,7 +89,7 @@ class FileJournal:
     _number: int = 0                            # of the last message
     _settled: float = 0.0                       # when the last sync of all began
     _kept: deque[_Kept] = field(factory=deque, repr=False)
-    _to_write: bool = False                     # a sync of all has failed: message files are written once more
+    _doubtful: int = 0          # up to this number message files may have been written when a sync of all failed
     _settling: threading.Lock = field(factory=threading.Lock, repr=False)
 
     @classmethod
@@ -189,32 +189,32 @@ class FileJournal:
 
     def settle(self, give_names: Callable[[], None] = lambda: None) -> None:
         """Return when all message files, and their names, are on disk that had been written before. For a thread.
-        Raises OSError: what the journal has is kept, and written to the files once more the next time. So are names, by
-        `give_names`."""
+        Raises OSError: what the journal has is kept. What had been written when a sync failed is written to the files
+        once more before the next one; `give_names`, which is called before each, gives names once more."""
         with self._settling:
             if self.handle < 0:
                 raise OSError(errno.EBADF, "the file journal is closed")
             last, self._settled = self._number, time.monotonic()
             for again in (False, True):
                 try:
-                    if again or self._to_write:
-                        self._to_write = True
-                        self._write_again(last)
-                        give_names()
+                    self._write_again(last)
+                    give_names()
                     sync_file_system(self._volume)
                     break
                 except OSError as error:
+                    self._doubtful = self._number + 1       # the one that is being written, too
+                    self.files.failed_volume_syncs += 1
                     if again:
                         raise
                     log.error("message files of %s cannot be synced: %s", self.files.folder.parent, error.strerror)
-                    self._to_write = True
-            self._to_write = False
             while self._kept and self._kept[0].number <= last:
                 self._kept.popleft()
 
     def _write_again(self, last: int) -> None:
         """After a write that has failed memory has what the disk has not, and nobody writes that (fsync(2))."""
-        for kept in [each for each in tuple(self._kept) if each.number <= last]:
+        if not self._kept or self._kept[0].number > self._doubtful:
+            return
+        for kept in [each for each in tuple(self._kept) if each.number <= min(last, self._doubtful)]:
             _put(self.files.staged_path(kept.serial), os.pread(self.handle, kept.octets, kept.at + _HEAD))
 
     def close(self) -> None:

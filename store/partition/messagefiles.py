@@ -52,8 +52,8 @@ class Journal(Protocol):
         """Whether there are any."""
 
     def settle(self, give_names: Callable[[], None]) -> None:
-        """Return when all files that were written before are on disk, and their names. After a sync that failed,
-        `give_names` gives these once more. Raises OSError."""
+        """Return when all files that were written before are on disk, and their names. `give_names` is called before
+        each sync; one that fails is counted (`failed_volume_syncs`). Raises OSError."""
 
     def close(self) -> None:
         """Let go of it."""
@@ -66,7 +66,8 @@ class MessageFiles(ReadableFiles):
     def __init__(self, partition: Path, committed: Callable[[bytes, int], bool] = lambda digest, serial: False) -> None:
         super().__init__(partition)
         self.committed = committed
-        self._placed: deque[tuple[int, bytes]] = deque()    # serial, and digest of what has got its name
+        # Serial, digest of what has got its name, and how many syncs of all had failed before it got that.
+        self._placed: deque[tuple[int, bytes, int]] = deque()
         self.receiving: set[weakref.ref[Receiving]] = set()    # while one lives its file is not left over
         self._ready: deque[int] = deque()       # serials whose empty files are on disk
         self.few_ready = True           # more should be made ready
@@ -74,7 +75,7 @@ class MessageFiles(ReadableFiles):
         self._names = -1                # an open descriptor of `staging/`
         self._syncing = threading.Lock()            # of it: the kernel tells one of those who wait of an error
         self.failed_syncs = 0           # of names: whoever gave one before that may have lost it
-        self._name_again = False        # names of messages that have their place may not be on disk
+        self.failed_volume_syncs = 0    # of all: a name that a message was given before the last one may be lost
 
     def make_folders(self) -> None:
         """All 16 x 256 folders, so that no delivery makes, and must sync, one. Some may be there."""
@@ -165,7 +166,7 @@ class MessageFiles(ReadableFiles):
     def place(self, serial: int, digest: bytes, *, own: bool = True) -> None:
         """Give a committed message its name; needs no sync, the staged name is still there. That goes later, unless
         it is not this process's `own`: then only the one that has its file in a journal knows when."""
-        staged, final = self.staged_path(serial), self.path(digest)
+        staged, final, since = self.staged_path(serial), self.path(digest), self.failed_volume_syncs
         try:
             os.link(staged, final)
         except FileNotFoundError:
@@ -182,12 +183,12 @@ class MessageFiles(ReadableFiles):
                 os.link(staged, spare)
                 os.replace(spare, final)
         if own:
-            self._placed.append((serial, digest))
+            self._placed.append((serial, digest, since))
 
     def let_go(self, serial: int) -> None:
         """Nothing refers to that staged file: its name goes together with those of files that have their place. Until
         then nobody can tell the two apart, not by what they take of the machine either."""
-        self._placed.append((serial, b""))
+        self._placed.append((serial, b"", 0))
 
     def _make_folder(self, final: str) -> bool:
         """Make the folder of a message file if it is missing, whether it was: not every program that copies a store
@@ -246,40 +247,42 @@ class MessageFiles(ReadableFiles):
 
     def drop_staged_names(self) -> int:
         """Put the names that `place` gave on disk, with the files that only a journal has there, and take the staged
-        ones away, and those that were let go; how many. For a thread: it syncs. Raises OSError: then all stay, and
-        names are given once more before the next sync, which would not say that they are not on disk (fsync(2))."""
+        ones away, and those that were let go; how many. For a thread: it syncs. Raises OSError: then all stay. Names
+        that were given before a sync that failed, or during it, are given once more before the next one, which would
+        not say that they are not on disk (fsync(2))."""
         # Taken before the sync: what `place` adds meanwhile, in another thread, may not be covered by it.
-        placed = list[tuple[int, bytes]]()
+        placed = list[tuple[int, bytes, int]]()
         with suppress(IndexError):          # who settles a full journal takes some at the same time
             for _ in range(len(self._placed)):
                 placed.append(self._placed.popleft())
         journal, give_names = self.journal, partial(self._give_names, placed)
         try:
-            if self._name_again:
-                give_names()
             if journal is not None and (placed or journal.holds):
                 journal.settle(give_names)
             elif placed:
+                give_names()
                 sync_file_system(self.folder)
         except OSError:
+            self.failed_volume_syncs += 1
             self._placed.extend(placed)
-            self._name_again = True
             raise
-        self._name_again = False
-        for serial, _ in placed:
+        for serial, _, _ in placed:
             remove_name(self.staged_path(serial))
         return len(placed)
 
-    def _give_names(self, placed: Iterable[tuple[int, bytes]]) -> None:
-        """Take the names of these away and give them anew, so that the folders are written again."""
-        for serial, digest in placed:
-            if not digest:                          # it was let go, and has no other name
+    def _give_names(self, placed: Iterable[tuple[int, bytes, int]]) -> None:
+        """Take those of these names away that a sync that failed may have lost, and give them anew, so that the folders
+        are written again. Raises OSError: the next call gives what this one has only taken away."""
+        for serial, digest, since in placed:
+            if not digest or since == self.failed_volume_syncs:     # it was let go, and has no other name; or is safe
                 continue
             staged, final = self.staged_path(serial), self.path(digest)
-            with suppress(FileNotFoundError):       # it has been purged
-                if os.path.samefile(staged, final):
+            with suppress(FileNotFoundError):       # it has been purged, and so has its staged name
+                if os.path.lexists(final):
+                    if not os.path.samefile(staged, final):
+                        continue
                     remove_name(final)
-                    os.link(staged, final)
+                os.link(staged, final)
 
     def recover(self, mid_of: Callable[[int], bytes | None]) -> None:
         """After a crash: finish what was committed, sweep the rest. `mid_of` gives the digest of a committed serial.
@@ -308,7 +311,7 @@ class MessageFiles(ReadableFiles):
         serials = [int(entry.name, 16) for entry in os.scandir(self.staging) if _is_serial(entry.name)
                    and entry.is_file(follow_symlinks=False) and _modified(entry) <= before]
         receiving = [staged.serial for alive in tuple(self.receiving) if (staged := alive()) is not None]
-        return sorted({*serials} - {*(serial for serial, _ in self._placed), *self._ready, *receiving})
+        return sorted({*serials} - {*(serial for serial, _, _ in self._placed), *self._ready, *receiving})
 
     def discard(self, serial: int) -> None:
         """Remove a staged file that was not committed."""

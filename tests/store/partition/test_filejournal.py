@@ -422,6 +422,59 @@ def test_names_are_given_once_more_when_a_sync_of_all_has_failed(files: MessageF
     files.journal = journal
 
 
+def test_a_name_that_could_not_be_given_once_more_is_not_forgotten(files: MessageFiles, journal: FileJournal,
+                                                                   faults: Faults) -> None:
+    """It has been taken away by then: with the staged name the file would go."""
+    staged = received(files, 1, message(1))
+    assert journal.append(staged)
+    files.place(1, staged.digest)
+    failures = [OSError(errno.EIO, "no")] * 2
+
+    def fails(*_: object, **__: object) -> None:
+        if failures:
+            raise failures.pop()
+
+    faults.before(filejournal, "sync_file_system", fails)
+    faults.before(os, "link", fails)
+    with pytest.raises(OSError):
+        files.drop_staged_names()
+    assert not failures and files.drop_staged_names() == 1 and files.staged() == frozenset()
+    assert Path(files.path(staged.digest)).read_bytes() == TRACE + message(1)
+
+
+@pytest.mark.parametrize("journalled", [True, False])
+def test_what_is_written_during_a_sync_that_fails_is_written_once_more(
+        files: MessageFiles, journal: FileJournal, faults: Faults, journalled: bool) -> None:
+    """What has failed may have been this file, or its name: the next sync, which goes well, does not say so (fsync(2)).
+    """
+    if not journalled:
+        files.journal = None
+    earlier, late = (received(files, number, message(number)) for number in (1, 2))
+    given = list[str]()
+
+    def write(staged: Staged) -> None:
+        assert journal.append(staged) if journalled else staged.sync() is None
+        files.place(staged.serial, staged.digest)
+
+    def fails(*_: object) -> None:
+        write(late)
+        if journalled:
+            os.truncate(files.staged_path(2), 0)
+        faults.before(os, "link", lambda source, final, **_: given.append(final))
+        raise OSError(errno.EIO, "no")
+
+    write(earlier)
+    faults.first(filejournal if journalled else messagefiles, "sync_file_system", fails)
+    if not journalled:
+        with pytest.raises(OSError):
+            files.drop_staged_names()
+    while files.staged():
+        files.drop_staged_names()
+    assert {files.path(earlier.digest), files.path(late.digest)} <= {*given}
+    assert Path(files.path(late.digest)).read_bytes() == TRACE + message(2)
+    files.journal = journal
+
+
 def test_what_was_let_go_is_given_no_name_once_more(files: MessageFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise OSError(errno.EIO, "no")
