@@ -9,6 +9,7 @@ the clock is set right. Mail comes and is read meanwhile. `trust` has it go on a
 
 import json
 import logging
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,13 +17,14 @@ from pathlib import Path
 from attrs import asdict, define, field, frozen
 
 from mboxlist import privatefiles
-from mboxlist.engine.disk import is_unanswered
+from mboxlist.engine.disk import is_disk_full, is_unanswered, sync
 
 log = logging.getLogger(__name__)
 
 FILE = "clock"
 LEAP = 7 * 86400.0          # seconds between what is believed and the clock, from which on it is not believed
 PATIENCE = 7 * 86400.0      # seconds that the store runs with such a clock until it is
+OCTETS = 128                # of the file, spaces at its end: new octets can take the place of those before
 
 
 @frozen
@@ -103,9 +105,21 @@ class ClockWatch:
 
 
 def _write(root: Path, known: Known) -> None:
-    """Not synced: after a loss of power an earlier minute, or nothing, is as good."""
-    with privatefiles.replacing(root / FILE, sync=False) as file:
-        file.write(json.dumps(asdict(known)).encode())
+    """Synced: where power is lost the clock may be lost, too, and without a record any clock is believed. On a disk
+    that is full the file that is there gets other octets: else purging would stop after a week of that, for good."""
+    octets = json.dumps(asdict(known)).encode().ljust(OCTETS)
+    try:
+        with privatefiles.replacing(root / FILE) as file:
+            file.write(octets)
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
+        handle = privatefiles.open_handle(root / FILE, os.O_WRONLY)
+        try:
+            os.pwrite(handle, octets, 0)
+            sync(handle)
+        finally:
+            os.close(handle)
 
 
 def _shown(when: float) -> str:

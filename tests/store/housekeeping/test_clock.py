@@ -160,6 +160,25 @@ def test_no_snapshot_goes(store, unix_time, faults):
     assert gone
 
 
+def test_a_disk_that_is_full_for_a_week_does_not_stop_purging(tmp_path, faults):
+    """It would stay full then."""
+    times = Times(1e9)
+    times.run(tmp_path, 60)
+    file = tmp_path / clockrecord.FILE
+    size = file.stat().st_size
+    faults.fail(clockrecord.privatefiles, "replacing", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    assert times.run(tmp_path, LEAP + DAY, 3600.0) == Known(times.now) == clockrecord.read(tmp_path)
+    assert not clockrecord.is_ahead(tmp_path, times.now) and file.stat().st_size == size
+    faults.mend()
+
+
+def test_a_loss_of_power_leaves_a_record(tmp_path, faults):
+    """The clock may be lost by it, too: the file is on disk before it has its name."""
+    synced, replaced = faults.watch(os, "fsync"), faults.watch(os, "replace")
+    Times(1e9).run(tmp_path, 120)
+    assert len(synced) == len(replaced) == 2
+
+
 def test_what_the_file_says(tmp_path):
     clockrecord.trust(tmp_path, 1e9)
     assert json.loads((tmp_path / clockrecord.FILE).read_text()) == {"seen": 1e9, "ran": 0.0}
