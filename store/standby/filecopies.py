@@ -29,7 +29,8 @@ class FileCopies:
     aside: Path | None = None
     files: int = field(default=0, init=False)       # that came,
     octets: int = field(default=0, init=False)      # and how large they were
-    _changed: set[str] = field(factory=set, init=False)    # folders whose names may not be on disk
+    _changed: set[str] = field(factory=set, init=False)    # folders whose names may not be on disk,
+    _named: list[str] = field(factory=list, init=False)    # and the files that have got theirs here
     _unnamed: dict[str, str] | None = field(default=None, init=False)     # files, and their names once they are on disk
 
     def all(self, progress: Progress) -> None:
@@ -39,7 +40,8 @@ class FileCopies:
             wanted = [each for each in some if not self._is_here(each)]
             for _ in self.fetch([evolve(each, size=0, time=0) for each in wanted]):
                 progress("message files", self.octets, 0)
-        self.settle()
+        sync_file_system(self.folder)       # what was here, too: whoever brought that may have been cut off
+        self._settled()
 
     def needed(self, digests: Iterable[bytes]) -> list[bytes]:
         """Have the files with these digests, on disk; those that are not there any more. Many are synced together, and
@@ -47,16 +49,21 @@ class FileCopies:
         known = []
         for digest in digests:
             try:
-                status = os.stat(self._path(digest))
+                status = os.stat(path := self._path(digest))
                 known.append(Listed(digest, status.st_size, status.st_mtime_ns))
+                self._changed.add(os.path.dirname(path))    # who brought it may have been cut off before it was on disk
             except FileNotFoundError:
                 known.append(Listed(digest, 0, 0))
+        volume = -1
         if len(known) > FEW_FOLDERS:
-            self._unnamed = {}
+            # Open before they are written: so the sync hears of each failed write (syncfs(2)).
+            self._unnamed, volume = {}, privatefiles.open_folder(self.folder)
         try:
             gone = [digest for digest, is_there in self.fetch(known) if not is_there]
-            self._name()
+            self._name(volume)
         finally:
+            if volume >= 0:
+                os.close(volume)
             for new in self._unnamed or ():
                 with contextlib.suppress(OSError):
                     os.unlink(new)
@@ -64,11 +71,12 @@ class FileCopies:
         self.settle()
         return gone
 
-    def _name(self) -> None:
+    def _name(self, volume: int) -> None:
         if self._unnamed:
-            sync_file_system(self.folder)       # else a file might have its length and its time, and not its octets
+            sync_file_system(volume)            # else a file might have its length and its time, and not its octets
             for new, path in self._unnamed.items():
                 os.replace(new, path)
+                self._named.append(path)
             self._unnamed = None
 
     def fetch(self, known: Sequence[Listed]) -> Iterator[tuple[bytes, bool]]:
@@ -82,13 +90,25 @@ class FileCopies:
             known = known[len(sent):]
 
     def settle(self) -> None:
-        """Return when all that came has its name on disk."""
-        if len(self._changed) > FEW_FOLDERS:
-            sync_file_system(self.folder)
-        else:
-            for folder in self._changed:
-                sync_folder(Path(folder))
+        """Return when all that came has its name on disk. Raises OSError: then it comes again, since the next sync
+        would not say that a name is not on disk (fsync(2))."""
+        try:
+            if len(self._changed) > FEW_FOLDERS:
+                sync_file_system(self.folder)
+            else:
+                for folder in self._changed:
+                    sync_folder(Path(folder))
+        except OSError:
+            for path in self._named:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+            raise
+        finally:
+            self._settled()
+
+    def _settled(self) -> None:
         self._changed.clear()
+        self._named.clear()
 
     def _path(self, digest: bytes) -> str:
         return MessageFiles(self.folder).path(digest)
@@ -130,6 +150,7 @@ class FileCopies:
         if self._unnamed is None:
             with privatefiles.replacing(path, SPARE) as file:
                 yield file
+            self._named.append(path)
         else:
             self._unnamed[new := path + SPARE] = path
             with privatefiles.open_file(new, "wb") as file:

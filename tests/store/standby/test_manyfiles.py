@@ -105,3 +105,44 @@ def test_many_message_files_are_on_disk_before_they_have_their_names(store: Stor
     assert list(dict.fromkeys(seen[1:])) == [before, (12, before[1]), (0, before[1] + 12)]
     with closing(promoted(standby)) as other:
         is_equal(store, other)
+
+
+@pytest.mark.parametrize(("files", "killed"), [(1, True), (12, False)])
+def test_a_name_is_on_disk_when_it_was_given_by_one_who_was_cut_off(store: Store, standby: Standby,
+                                                                    monkeypatch: pytest.MonkeyPatch, files: int,
+                                                                    killed: bool) -> None:
+    """After a sync of the names that failed the next one says nothing (fsync(2)), so they are given again; and who was
+    killed before it leaves files that are here as they are there."""
+    monkeypatch.setattr(quickanswers, "QUICK_OCTETS", 0)
+    standby.create()
+    place, synced, sync = standby.root / "partitions" / "primary" / "messages", set[Path](), filecopies.sync_folder
+    before = {path for path in place.rglob("*") if path.is_file()}
+    for number in range(files):
+        deliver(store, b"Subject: %d\r\n\r\n" % number, str(INBOX))
+
+    def sync_all(folder: int | Path) -> None:
+        if isinstance(folder, Path):
+            synced.update(path.parent for path in place.rglob("*"))
+
+    def one(folder: Path) -> None:
+        sync(folder)
+        synced.add(folder)
+
+    def fails(folder: int | Path) -> None:
+        if isinstance(folder, Path) and place in folder.parents:
+            raise KeyboardInterrupt if killed else OSError(errno.EIO, "no")
+
+    with monkeypatch.context() as patched, standby.following() as follower:
+        patched.setattr(filecopies, "sync_folder", fails)
+        patched.setattr(filecopies, "sync_file_system", lambda folder: isinstance(folder, int) or fails(place / "0"))
+        with pytest.raises(KeyboardInterrupt if killed else OSError):
+            follower.round(0)
+    left = {path for path in place.rglob("*") if path.is_file()} - before
+    assert len(left) == (files if killed else 0)
+    with monkeypatch.context() as patched, standby.following() as follower:
+        patched.setattr(filecopies, "sync_folder", one)
+        patched.setattr(filecopies, "sync_file_system", sync_all)
+        assert follower.round(0)
+    assert {path.parent for path in place.rglob("*") if path.is_file() and path not in before} <= synced
+    with closing(promoted(standby)) as other:
+        is_equal(store, other)
