@@ -42,6 +42,7 @@ from store.snapshots.taking import LIST, NAME
 from store.standby import applying, longfollowing, standbyjournal, standbystate, succession, switching
 from store.standby.cascade import cascade, followersrecord
 from store.standby.copyformat import is_small, small_folders
+from store.standby.source import instep
 from store.standby.sourcepeer import PLACES
 from store.standby.standbystate import FOLLOWING, RECOVERED, RETURNING, SWITCHING, TABLES_LOCK, StandbyState, host_of
 from store.standby.succession import Other, Succession, with_parting
@@ -92,6 +93,7 @@ def _end(root: Path, end: Callable[[StandbyState, Succession], Succession]) -> S
     require_whole(state)
     try:
         cascade.end(root)
+        instep.forget(root)
         state = switching.finish(root, state)
         if state.phase == FOLLOWING:
             with in_turn(root / TABLES_LOCK):

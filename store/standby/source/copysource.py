@@ -147,7 +147,7 @@ class Source:
         self._only = frozenset(names)
         unprotected = sorted(here - self._only) if names else []
         if self.member is not None:
-            self.member.lacks(unprotected)
+            self.member.wants(names)        # what it has no more of is known when it follows
         return {"partitions": sorted(names or here), "unprotected": unprotected, "absent": absent(self.store.root),
                 "given_up": promotion.given_up(self.store.root)}
 
@@ -360,8 +360,8 @@ class Source:
                     time.sleep(min(ROUND, left))
             waits = True
             first, number = self._first, time.monotonic_ns()
-            if self._only and asked is not None:
-                self._sync_others()
+            if self._only and member is not None:
+                self._leave_others(member, known)
             envs = self._environments()             # what was committed before the moment is in one of these
             seen = now, _ = taking.log_ends(envs)
             if now != known:
@@ -376,14 +376,14 @@ class Source:
             if left <= 0:
                 return number, envs, seen, first
 
-    def _sync_others(self) -> None:
-        """Return when all that was committed on partitions which are not sent is on disk here: who waits for an answer
-        waits for the standby alone."""
-        for name, env in all_environments(self.store).items():
+    def _leave_others(self, member: Member, known: dict[str, Position]) -> None:
+        """It has its logs up to there, and nothing of other partitions: changes of these do not wait for it. Return
+        when all that was committed there is on disk here: who waits for an answer waits for the standby alone."""
+        for name, env in all_environments(self.store).items() if member.asked is not None else ():
             if not self._has(name) and env.log.grown:
                 env.flush(here=True)
-        if self.member is not None:         # one that has been added meanwhile is not protected, either
-            self.member.lacks(sorted(self.store.partitions.keys() - self._only))
+        member.lacks(sorted(name for name in self.store.partitions.keys() - self._only
+                            if f"partitions/{name}/index" not in known))
 
     def _is_new(self, small: dict[str, Any]) -> bool:
         """Whether small files are others than those, as far as that has been looked at."""

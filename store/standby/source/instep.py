@@ -12,7 +12,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -98,14 +98,25 @@ class Member:
         """It is still there."""
         self.heard = time.monotonic()
 
+    def wants(self, partitions: Collection[str]) -> None:
+        """It asks for these, or for all: changes of what it lacked of these wait for it from now on, also after a
+        crash. Raises OSError."""
+        self.lacks([name for name in self.unprotected if partitions and name not in partitions])
+
     def lacks(self, unprotected: list[str]) -> None:
-        """It wants no more than the other partitions, or all. What is newly among these counts before it comes, also
-        after a crash. Raises OSError."""
+        """It has no more than the other partitions, or all. Raises OSError: then what it had as far as was known before
+        counts, too."""
         with self.group.lock:
             if unprotected != self.unprotected:
-                self.unprotected = unprotected
-                self.group.note(sync=True)
-                self.group.publish()
+                surely = [name for name in unprotected if name in self.unprotected]
+                try:
+                    self.unprotected = unprotected
+                    self.group.note(sync=True)
+                except OSError:
+                    self.unprotected = surely
+                    raise
+                finally:
+                    self.group.publish()
 
     def joins(self) -> None:
         """Answers wait for it from now on: what is read next of the logs is sent whole, at once."""
@@ -168,7 +179,7 @@ class InStep:
     lead: Lead | None
     lock: threading.RLock = field(factory=threading.RLock, init=False)
     members: dict[str, Member] = field(factory=dict, init=False)
-    _free: frozenset[str] = field(factory=frozenset, init=False)        # partitions that none of them has
+    _free: frozenset[str] | None = field(default=None, init=False)     # partitions that none of them has
     _stopped: threading.Event = field(factory=threading.Event, init=False)
 
     @classmethod
@@ -273,3 +284,8 @@ def seen(root: Path) -> dict[str, Any]:
         return found if isinstance(found, dict) and isinstance(found["standbys"], dict) else {}
     except (OSError, ValueError, KeyError):
         return {}
+
+
+def forget(root: Path) -> None:
+    """What was noted is of an earlier time: they may have other partitions since. Raises OSError."""
+    (root / "run" / SEEN).unlink(missing_ok=True)

@@ -1,6 +1,7 @@
 """A standby that protects some partitions: it has the list and these, and after a promotion nothing of the others is
 made anew, reset or removed."""
 
+import errno
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -26,6 +27,7 @@ from store.problems import is_standby_away
 from store.quota import roots
 from store.standby import promotion, seeding, standbystate
 from store.standby.following import Reseed
+from store.standby.source import instep
 from store.standby.source.copysource import Source
 from store.standby.source.instep import InStep
 from store.standby.succession import Lineage
@@ -259,8 +261,8 @@ def test_a_standby_that_is_away_stops_what_it_has(store: Store, standby: Standby
     second = store.write_freeze.second
     with away(store, standby):
         assert is_protected(store, BOB)             # nobody knows yet what it has
-        with standby.connected() as source:
-            source.begin(Lineage(), standby.only)
+        with standby.in_step():
+            pass
         assert not is_protected(store, BOB) and is_protected(store, INBOX)
         rows = store.open_mailbox(store.entry(BOB)).rows["uid"]
         change_flags(store, store.entry(BOB), rows, FlagAction.ADD, Flags(Flag.SEEN))
@@ -282,6 +284,64 @@ def test_a_standby_that_is_away_stops_what_it_has(store: Store, standby: Standby
         assert is_protected(store, BOB) and is_protected(store, INBOX)
     with away(store, standby):
         assert is_protected(store, BOB)
+
+
+def test_it_stops_what_it_has_until_it_has_given_that_up(store: Store, tmp_path: Path) -> None:
+    """When it is made again with fewer partitions, it can be promoted with all of them until it follows."""
+    whole = Standby(store, tmp_path / "three")
+    whole.create()
+    with away(store, whole) as group:
+        with whole.in_step():
+            pass
+        whole.only = ("primary",)
+        with whole.connected() as source:
+            seeding.begin(whole.root, source, ADDRESS, whole.only)      # and it is cut off
+        assert is_protected(store, BOB)
+        whole.create()
+        assert is_protected(store, BOB)
+        with whole.in_step():
+            assert group.members[HOST].unprotected == ["archive"]
+        assert not is_protected(store, BOB) and is_protected(store, INBOX)
+
+
+def test_what_a_process_that_was_killed_said_last_counts_no_more(store: Store, standby: Standby) -> None:
+    """The next one looks at what is on disk."""
+    with away(store, standby) as group:
+        group.members[HOST].lacks(["archive"])
+        assert not is_protected(store, BOB)
+        group.members[HOST].unprotected = []
+        group.note(sync=True)
+        assert group.lead is not None
+        group.lead.close()
+        group.lead = None
+        another = InStep.of(store.write_freeze.second, [HOST], waited=[HOST])
+        assert is_protected(store, BOB)
+        another.close()
+
+
+def test_a_note_that_cannot_be_written_frees_nothing(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch
+                                                     ) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    with away(store, standby) as group:
+        member = group.members[HOST]
+        with monkeypatch.context() as patch:
+            patch.setattr(instep, "replace_file", full)
+            with pytest.raises(OSError, match="full"):
+                member.lacks(["archive"])
+        assert is_protected(store, BOB)
+        member.lacks(["archive"])
+        assert not is_protected(store, BOB)
+
+
+def test_after_a_promotion_nothing_is_known_of_standbys(store: Store, standby: Standby) -> None:
+    """They may have followed another machine meanwhile, with other partitions."""
+    path = standby.root / "run" / "standbys"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text('{"time": 1, "refuse": true, "standbys": {"mail.example.org": {"unprotected": ["primary"]}}}')
+    promotion.promote(standby.root)
+    assert instep.seen(standby.root) == {}
 
 
 def test_of_two_standbys_one_has_it(store: Store, standby: Standby) -> None:
