@@ -77,6 +77,14 @@ def trust(root: Path, now: float | None = None) -> None:
     _write(root, Known(time.time() if now is None else now))
 
 
+def know(root: Path, when: float) -> None:
+    """The store was at work at that time, on another machine: what an older record says of this one is over. Raises
+    OSError."""
+    known = read(root)
+    if known is None or known.seen < when:
+        _write(root, Known(when))
+
+
 @define(eq=False)
 class ClockWatch:
     """The housekeeper's: it looks each minute. `steady` is a clock that nobody sets."""

@@ -33,6 +33,7 @@ from mboxlist.setaside import ASIDE
 from mboxlist.table import MailboxList
 from store.errors import Problem, StoreError, disk_problem
 from store.filelock import in_turn
+from store.operations import clockrecord
 from store.partition.marks import ABSENT, STANDBY, read_epoch, write_epoch
 from store.partition.messagefiles import SPARE, MessageFiles, sync_file_system
 from store.partition.messagereading import digest_in
@@ -114,6 +115,7 @@ def _end(root: Path, end: Callable[[StandbyState, Succession], Succession]) -> S
         if times >= STEP:
             log.warning("this standby was %.0f s behind: each mailbox skips %d UIDs", behind,
                         times * UNCLEAN_ENDS * UID_SKIP)
+        clockrecord.know(root, state.moment)
         (root / STANDBY).unlink()
         followersrecord.forget(root)
         sync_folder(root)

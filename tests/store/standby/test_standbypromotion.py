@@ -14,6 +14,7 @@ from store.check.wholecheck import check
 from store.errors import StoreError
 from store.mailboxes import namespace
 from store.opening import make_empty_store, open_store
+from store.operations import clockrecord
 from store.partition.messagefiles import MessageFiles
 from store.rebuild import emptying
 from store.snapshots import reset
@@ -100,6 +101,16 @@ def test_what_had_not_come_whole_goes(store: Store, standby: Standby) -> None:
     with closing(promoted(standby)) as other:
         assert check(other) == []
     assert not any(path.exists() for path in left)
+
+
+def test_the_clock_is_believed_as_where_it_was(store: Store, standby: Standby) -> None:
+    """It may have the record of its own clock of weeks ago, when it was the first one: nothing would be purged for a
+    week after each change of machines. Without any, a clock that is years ahead would be believed."""
+    standby.create()
+    clockrecord.trust(standby.root, time.time() - 30 * 86_400)
+    with closing(promoted(standby)) as other:
+        assert not clockrecord.is_ahead(other.root)
+        assert clockrecord.is_ahead(other.root, time.time() + 30 * 86_400)
 
 
 def test_nobody_opens_a_standby(standby: Standby) -> None:
