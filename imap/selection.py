@@ -31,6 +31,7 @@ from store.problems import tell_refusal
 from store.readable import Place, Readable
 from store.store import Store
 from store.tables.state import Mailbox
+from store.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ class Selection(Client):
         self._expunged = False                  # and there were expunges
         self._numbers_kept = False              # whether none may be told although the command is one that may
         self._listening = self._woken = False   # in IDLE; and whether a look at the mailbox is due
+        self._turns = Turns.of(clock)
         self._heard_of = False                  # whether the selected mailbox may be shared in another way since then
         self._list_version = 0, 0               # of the list of mailboxes, when that was last looked at
 
@@ -330,4 +332,10 @@ class Selection(Client):
         self._heard_of = True
         if self._listening and not self._woken:
             self._woken = True
-            self.clock.callLater(0, self.stream.wake)
+            self._turns.add(self.clock, self._wake)
+
+    def _wake(self) -> None:
+        """Its turn has come. Who has left IDLE meanwhile looks by himself."""
+        self._woken = False
+        if self._listening:
+            self.stream.wake()

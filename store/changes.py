@@ -4,7 +4,7 @@ import threading
 import zlib
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from attrs import frozen
+from attrs import define, frozen
 
 from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxId
@@ -35,16 +35,17 @@ def partition_number(name: str) -> int:
     return zlib.crc32(name.encode())
 
 
-@frozen(eq=False)
+@define(eq=False)
 class _Listener:
-    """`is_behind`: whether it has something to hear, where nothing has been told."""
+    """`is_behind`: whether it has something to hear, where nothing has been told. `ended`: it listens no more."""
 
     callback: Callback
     is_behind: Callable[[], bool]
+    ended: bool = False
 
     def look(self) -> None:
         """Have it called if it is behind."""
-        if self.is_behind():
+        if not self.ended and self.is_behind():
             self.callback()
 
 
@@ -79,6 +80,7 @@ class News:
         self._listeners.setdefault(mailbox, []).append(listener)
 
         def unsubscribe() -> None:
+            listener.ended = True
             listeners = self._listeners.get(mailbox, [])
             if listener in listeners:
                 listeners.remove(listener)
@@ -113,8 +115,9 @@ class News:
             for listener in tuple(self._listeners.get(mailbox, ())):
                 after_commit(listener.callback)
 
-    def look(self, mailboxes: Iterable[int]) -> None:
-        """News of these may have been lost: call the listeners that are behind."""
+    def look(self, mailboxes: Iterable[int], ask: Callable[[Callback], None] = after_commit) -> None:
+        """News of these may have been lost: call the listeners that are behind. `ask` calls what asks one of them, now
+        or later."""
         for mailbox in mailboxes:
             for listener in tuple(self._listeners.get(mailbox, ())):
-                after_commit(listener.look)
+                ask(listener.look)

@@ -21,6 +21,7 @@ import struct
 import threading
 import time
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from mboxlist.engine.troubles import TROUBLES
 from mboxlist.entry import MailboxId
 from store.changes import Change, News
 from store.news.changeboard import Board
+from store.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -211,7 +213,8 @@ class NewsSocket:
 
     def _poll(self) -> None:
         self._tick = (self._tick + 1) % POLL
-        self._news.look([mailbox for mailbox in self._news.subscribed() if mailbox % POLL == self._tick])
+        self._news.look([mailbox for mailbox in self._news.subscribed() if mailbox % POLL == self._tick],
+                        partial(Turns.of(self._reactor).add, self._reactor))
         self._polling = self._reactor.callLater(1, self._poll)
 
     # What the reactor calls

@@ -1,0 +1,55 @@
+"""Hundreds of sessions in IDLE hear of a change a few at a time; the event loop looks at its sockets between them."""
+
+from twisted.internet.task import Clock
+
+from imap.protocol import factory
+from imap.settings import Settings
+from store.turns import AT_ONCE
+from tests.support.conversations.wire import Wire
+from tests.support.stores.stores import deliver
+
+SESSIONS = 3 * AT_ONCE
+
+
+def turn(clock):
+    """One turn of Twisted's loop: what is asked for meanwhile comes in the next one."""
+    for call in [call for call in clock.getDelayedCalls() if call.getTime() <= clock.seconds()]:
+        clock.calls.remove(call)
+        call.called = 1
+        call.func(*call.args, **call.kw)
+
+
+def test_each_is_told_once_and_few_in_one_turn(place):
+    clock = Clock()
+    deliver(place.store, b"Subject: x\r\n\r\n.\r\n", "user/alice/INBOX")
+    made = factory(place.store, Settings(plaintext_login=True), clock)
+    wires = []
+    for _ in range(SESSIONS + 1):
+        wires.append(Wire(made, clock))
+        wires[-1].send(b"a LOGIN alice secret\r\nb SELECT INBOX\r\n")
+    writer = wires.pop()
+    for wire in wires:
+        wire.send(b"c IDLE\r\n")
+        assert b"+ " in wire.received()
+    leaver, gone = wires[-1], wires[-2]
+    writer.protocol.dataReceived(b"d STORE 1 +FLAGS (\\Flagged)\r\n")
+    leaver.protocol.dataReceived(b"DONE\r\n")       # these two were to be told in the last turn
+    gone.hang_up()
+    told = {wire: leaver.received() if wire is leaver else b"" for wire in wires}
+    most = 0
+    for _ in range(SESSIONS):
+        heard = {wire: wire.received() for wire in wires if wire is not gone}
+        most = max(most, sum(bool(each) for each in heard.values()))
+        for wire, each in heard.items():
+            told[wire] += each
+        turn(clock)
+    assert most == AT_ONCE
+    for wire in wires[:-2]:
+        assert told[wire].count(b"* 1 FETCH") == told[wire].count(b"\\Flagged") == 1
+    assert told[leaver] == b"c OK IDLE completed\r\n" and leaver.received() == b""
+    leaver.send(b"d NOOP\r\n")                      # the next command tells
+    assert leaver.received().count(b"* 1 FETCH") == 1
+    writer.send(b"e STORE 1 -FLAGS (\\Flagged)\r\n")
+    assert all(wire.received().count(b"* 1 FETCH") == 1 for wire in wires[:-2])
+    for wire in [*wires[:-2], leaver, writer]:
+        wire.hang_up()
