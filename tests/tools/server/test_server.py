@@ -314,7 +314,7 @@ def supervisor(faults: Faults, tmp_path: Path) -> Iterator[Supervisor]:
     os.close(write)
 
 
-@pytest.mark.parametrize(("where", "name"), [(supervising.process_registry, "look"),
+@pytest.mark.parametrize(("where", "name"), [(supervising.process_registry, "strangers"),
                                              (supervising.volumestate, "is_read_only")])
 def test_no_error_of_a_look_ends_a_server(supervisor: Supervisor, faults: Faults, caplog: pytest.LogCaptureFixture,
                                           where: ModuleType, name: str) -> None:
