@@ -174,7 +174,7 @@ class LongFollowing:
         """A copy that was cut off goes on with the snapshot that was made for it."""
         seeding.seed(self.root, self._state(), source, lambda what, done, total: None,
                      age=int(time.monotonic() - self._wanted))
-        self._wanted = 0.0
+        self._wanted, self._not_applied = 0.0, ""       # the tables are new
 
     def _note(self, **what: Any) -> None:
         """Have `seen` tell: `current` is the time until which all is here, by the clock of this machine, `moment` that
@@ -215,7 +215,8 @@ class LongFollowing:
             _apply_and_end(self.root, self._until, ours, looks=self._looks)
 
     def _end_child(self, *, wait: bool = False) -> bool:
-        """Whether it has ended now, and has done it. Who waits has it look for no more purged files."""
+        """Whether it has ended now, and has done it. Who waits has it look for no more purged files: where it has not
+        begun, it is ended by that, and has not failed."""
         if not self._child:
             return False
         if wait:
@@ -224,6 +225,8 @@ class LongFollowing:
         if not pid:
             return False
         self._child = 0
+        if wait and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGTERM:
+            return False
         self._applied_at = time.monotonic()
         self._not_applied = NOT_APPLIED if status else ""
         if status:

@@ -1,6 +1,8 @@
 """A process that follows goes on by itself after all that can happen."""
 
 import errno
+import os
+import signal
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from itertools import cycle, islice
@@ -32,6 +34,7 @@ class Until:
 
     def is_set(self) -> bool:
         self.asked += 1
+        assert self.asked < 3000, "it does not come to where it should"
         return self.step(self.asked)
 
     def wait(self, seconds: float) -> bool:
@@ -69,6 +72,39 @@ def test_a_process_that_follows(store: Store, standby: Standby, monkeypatch: pyt
         longfollowing.LongFollowing(standby.root, connect, until).run()     # type: ignore[arg-type]
     assert longfollowing.seen(standby.root)["trouble"] == ""
     standby.follow()
+    with closing(promoted(standby)) as other:
+        is_equal(store, other)
+        assert check(other) == []
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_could_not_be_applied_is_no_trouble_once_the_databases_are_new(
+        store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    """The process that applies fails, or is ended before it has begun: the databases are copied again just then."""
+    standby.create()
+    monkeypatch.setattr(longfollowing, "APPLY_OCTETS", 1)
+    monkeypatch.setattr(longfollowing, "WAIT", 0.01)
+    tried = list[int]()
+
+    def not_applied(*_: object, looks: bool) -> None:
+        if fails:
+            os._exit(1)
+        signal.pause()
+
+    def connect() -> SourcePeer:
+        tried.append(1)
+        return stack.enter_context(standby.connected())
+
+    monkeypatch.setattr(longfollowing, "_apply_and_end", not_applied)
+
+    def step(asked: int) -> bool:
+        if asked == 3:
+            work(store, 3)
+            exchange(store)
+        return len(tried) > 1 and longfollowing.seen(standby.root)["trouble"] == ""
+
+    with ExitStack() as stack:
+        longfollowing.LongFollowing(standby.root, connect, Until(step)).run()     # type: ignore[arg-type]
     with closing(promoted(standby)) as other:
         is_equal(store, other)
         assert check(other) == []
