@@ -93,6 +93,7 @@ _CHECKS = [(re.compile(pattern), kind) for pattern, kind in (
     (r"what is kept of accounts", "accounts-kept"),
     (r"is only on .*, whose place", "partition-absent"),
     (r"its file is missing", "message-missing"),
+    (r"its file cannot be read now", "message-unreadable"),
     (r"under another name", "message-misnamed"),
     (r"its file has \d+ octets|its trace header is", "message-size"),
     (r"nothing is known of this file", "message-stranger"),
