@@ -64,6 +64,8 @@ HARMLESS = {
         store/userarea/paths.py remove_empty_folders;
         mboxlist/engine/damage.py bring; mboxlist/engine/secondcopy.py SecondCopy.close; mboxlist/privatefiles.py
         replacing; mboxlist/setaside.py set_aside""",
+    "the error of a sync is raised already; only where this fails, too, does a name stay that may be lost": """
+        store/standby/filecopies.py FileCopies.settle""",
     "no file: a child process that ends, a row that is parsed, a call that is answered as refused": """
         mboxlist/engine/damage.py apart; store/reconstruct/livepartition.py _restart;
         store/snapshots/reset.py _Before.read; store/net/sharedsyncs.py _Shared._start""",

@@ -42,7 +42,7 @@ def add(parser: Parsers) -> None:
                       help="only what rules of that name do; can be repeated")
     made.add_argument("--at", type=_days, default=0, metavar="DAYS",
                       help="with --dry-run: what would go so many days from now")
-    clockoption.add(made)
+    clockoption.add_option(made)
     made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
     made = parser("expire rules", show_rules, "list the rules, and where they come from; exit status 1 if a file of "

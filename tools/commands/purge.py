@@ -24,7 +24,7 @@ def add(parser: Parsers) -> None:
     made.add_argument("--older-than", type=typed(values.duration), metavar="TIME",
                       help="expunged or deleted that long ago (store.purge_delay): 12h, 3d; 0: all")
     made.add_argument("--partition", metavar="NAME", help="only there")
-    clockoption.add(made)
+    clockoption.add_option(made)
     made.add_argument("--dry-run", action="store_true", help="only say what would be removed")
     made.add_argument("--yes", action="store_true", help="do not ask")
     made.add_argument("--bytes", action="store_true")

@@ -8,7 +8,7 @@ from store.store import Store
 from tools.exits import Failure
 
 
-def add(parser: argparse.ArgumentParser) -> None:
+def add_option(parser: argparse.ArgumentParser) -> None:
     """Make the option."""
     parser.add_argument("--trust-clock", action="store_true",
                         help="also where the clock is more than a week ahead of what the store knows; from now on the "
