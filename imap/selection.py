@@ -26,12 +26,12 @@ from store.mailboxes import authorization as rights
 from store.mailboxes import uidskip
 from store.net.linestates import Clock
 from store.net.stream import Stream
+from store.news.turns import Turns
 from store.partition.views import MANY
 from store.problems import tell_refusal
 from store.readable import Place, Readable
 from store.store import Store
 from store.tables.state import Mailbox
-from store.turns import Turns
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ mboxlist/privatefiles
 mboxlist/engine
 mboxlist
 store/metrics
-store/errors store/values store/progress store/changes store/turns store/deliverylog store/addresses
+store/errors store/values store/progress store/changes store/deliverylog store/addresses
 store/news
 store/filelock store/problems
 store/operations

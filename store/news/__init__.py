@@ -1,6 +1,7 @@
 """News between the processes of a store: which mailboxes have changed.
 
-Imports `store.changes` and what is below. Front doors: `notify.NewsSocket`, `changeboard.Board`.
+Imports `store.changes` and what is below. Front doors: `notify.NewsSocket`, `changeboard.Board`, `turns.Turns` (many
+sessions are told a few at a time).
 
 A transaction tells its process's listeners which mailboxes it changed (`store.changes`), and sends a datagram with
 their ids to the sockets in `run/news/` (`notify`) of those in which somebody listens to one of them, as these show

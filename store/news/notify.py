@@ -30,7 +30,7 @@ from mboxlist.engine.troubles import TROUBLES
 from mboxlist.entry import MailboxId
 from store.changes import Change, News
 from store.news.changeboard import Board
-from store.turns import Turns
+from store.news.turns import Turns
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from twisted.internet.task import Clock
 
 from imap.protocol import factory
 from imap.settings import Settings
-from store.turns import AT_ONCE
+from store.news.turns import AT_ONCE
 from tests.support.conversations.wire import Wire
 from tests.support.stores.stores import deliver
 

@@ -97,7 +97,7 @@ COMMANDS = (
     Registered("partition add", "partitions", audit="configuration"),
     Registered("partition list", "partitions"),
     *(Registered(f"partition {name}", "partitions", audit="configuration") for name in ("drain", "remove")),
-    Registered("partition give-up", "partition_giveup", audit="restore"),
+    Registered("partition give-up", "standby.partition_giveup", audit="restore"),
     Registered("user move", "user_move", audit="user"),
     Registered("quota show", "quota"),
     *(Registered(f"quota {name}", "quota", audit="quota") for name in ("set", "remove")),

@@ -7,7 +7,7 @@ import pytest
 from twisted.internet.task import Clock
 
 from store.changes import News
-from store.turns import AT_ONCE, Turns
+from store.news.turns import AT_ONCE, Turns
 
 MANY = range(3 * AT_ONCE + 1)
 
