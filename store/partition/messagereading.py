@@ -67,11 +67,14 @@ class ReadableFiles:
     def locate(self, digest: bytes, serial: int) -> Path | None:
         """Where the file is now; None: nowhere. Raises StoreError UNAVAILABLE when the disk does not say so, since a
         message must not be taken for lost then."""
+        found = self._found(digest, serial)
+        return None if found is None else Path(found[0])
+
+    def _found(self, digest: bytes, serial: int) -> tuple[str, os.stat_result] | None:
         final, failure = self.path(digest), None
         for path in (final, self.staged_path(serial), final):
             try:
-                os.stat(path)
-                return Path(path)
+                return path, os.stat(path)
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
@@ -142,17 +145,8 @@ class ReadableFiles:
     def is_whole(self, digest: bytes, serial: int, octets: int) -> bool:
         """Whether the file that a reader would open is there, and has so many octets. Raises StoreError UNAVAILABLE
         when the disk does not say so: what is only referred to would be taken for lost, and left out of a copy."""
-        final, failure = self.path(digest), None
-        for path in (final, self.staged_path(serial), final):
-            try:
-                return os.stat(path).st_size == octets
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-            except OSError as error:
-                failure = error
-        if failure is not None:
-            raise disk_problem(failure) from failure
-        return False
+        found = self._found(digest, serial)
+        return found is not None and found[1].st_size == octets
 
     def seems_whole(self, digest: bytes, serial: int, octets: int) -> bool:
         """`is_whole`, for who has the content at hand: it takes the place of a file that cannot be looked at, too."""
