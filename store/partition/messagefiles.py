@@ -228,7 +228,11 @@ class MessageFiles(ReadableFiles):
     def remove(self, digest: bytes, serial: int | None) -> None:
         """Take the name away, and with a serial the staged one as well. After a crash it may be there again, unless
         `sync_removed` has been called. Raises OSError."""
-        remove_name(self.path(digest))
+        path = self.path(digest)
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            _remove_again(path)
         if serial is not None:
             remove_name(self.staged_path(serial))
 
@@ -356,6 +360,17 @@ def sync_file_system(folder: Path | int) -> None:
     finally:
         if handle is not folder:
             os.close(handle)
+
+
+def _remove_again(path: str) -> None:
+    """Give the name to an empty file and take it away, so that the next sync writes its folder: whoever took it away
+    before may have met a sync that failed, and one that has nothing to write says nothing of that (fsync(2)). Raises
+    OSError. After a crash in between the file is there, is no message to anybody, and is removed with its record."""
+    try:
+        os.close(privatefiles.open_handle(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+    except FileNotFoundError:       # the folder is missing, too
+        return
+    remove_name(path)
 
 
 def remove_name(path: str) -> None:

@@ -253,6 +253,44 @@ def test_names_that_may_still_be_on_disk_keep_their_records(store, faults):
     assert purge(partition, late) == 20 and list(partition.refs.all()) == []
 
 
+@pytest.mark.parametrize("count", [3, 20])                  # synced folder by folder, and all together
+def test_names_that_a_failed_sync_may_have_left_are_written_again(store, faults, count):
+    """The folders count as written after the error (fsync(2)): a sync with nothing to write would say that all is well;
+    the records would go, and the files come back with the next loss of power. Another process may purge then."""
+    partition, late = store.partitions["primary"], many(store, count)
+    folders = {os.path.dirname(partition.files.path(digest)) for digest, _ in partition.refs.all()}
+    for name in ("sync_file_system", "sync_folder"):
+        faults.fail(messagefiles, name, OSError(5, os.strerror(5)))
+    with pytest.raises(OSError):
+        purge(partition, late)
+    faults.mend()
+    for folder in folders:
+        os.utime(folder, (0, 0))
+    written = []
+    for name in ("sync_file_system", "sync_folder"):
+        faults.before(messagefiles, name, lambda *_: written.append(
+            {folder for folder in folders if os.stat(folder).st_mtime}))
+    assert purge(partition, late) == count and list(partition.refs.all()) == [] and not files(store)
+    assert written[0] == folders
+
+
+def test_what_a_crash_leaves_while_a_name_is_removed_again_is_no_message(store, faults):
+    partition, late = store.partitions["primary"], many(store, 1)
+    faults.fail(messagefiles, "sync_folder", OSError(5, os.strerror(5)))
+    with pytest.raises(OSError):
+        purge(partition, late)
+    faults.mend()
+    faults.fail(messagefiles, "remove_name", OSError(5, os.strerror(5)))
+    with pytest.raises(OSError):
+        purge(partition, late)
+    faults.mend()
+    left, = files(store)
+    assert not left.stat().st_size
+    deliver(store, BODY + b"0\r\n", "user/alice/INBOX")
+    store.partitions["primary"].files.drop_staged_names()
+    assert left.read_bytes().endswith(BODY + b"0\r\n") and purge(partition, late) == 0 and check(store) == []
+
+
 def test_one_that_cannot_be_removed_stays_on_its_list(store, faults):
     partition, late = store.partitions["primary"], many(store, 5)
     let_go(store)
