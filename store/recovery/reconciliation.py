@@ -3,7 +3,8 @@ made, deleted, or moved to another partition. The list decides."""
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import chain
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.transact import transact
@@ -36,7 +37,10 @@ def agree(store: Store, *, wholly: bool = False) -> bool:
         _agree_wholly(store)
     else:
         ready = _finish_moves(store)
-        owners = {owner for mailbox, _ in there if (owner := _reconcile(store, mailbox, ready)) is not None}
+        lost = dict[str, list[MailboxEntry]]()
+        owners = {owner for mailbox, _ in there if (owner := _reconcile(store, mailbox, ready, lost)) is not None}
+        for name, entries in lost.items():
+            _make_again(store, store.partitions[name], entries)
         _hold_who_has_gone(store)
         for owner in sorted(owners):
             roots.recharge(store, owner)
@@ -60,8 +64,10 @@ def all_are_there(store: Store) -> bool:
     return all(path.name in store.writable or is_absent(path) for path in (store.root / "partitions").glob("[!.]*"))
 
 
-def _reconcile(store: Store, mailbox: MailboxId, ready: set[MailboxId]) -> str | None:
-    """Make the partitions what the list says of one mailbox; its owner, if it is charged to a wrong quota root."""
+def _reconcile(store: Store, mailbox: MailboxId, ready: set[MailboxId], lost: dict[str, list[MailboxEntry]]
+               ) -> str | None:
+    """Make the partitions what the list says of one mailbox; its owner, if it is charged to a wrong quota root. One
+    without figures comes to those that are `lost`, by partition."""
     entry = store.mailboxes.find_id(mailbox)
     wrong = None
     for partition in store.partitions.values():
@@ -77,7 +83,7 @@ def _reconcile(store: Store, mailbox: MailboxId, ready: set[MailboxId]) -> str |
             if state.quota_root != roots.root_for(partition, entry.name):
                 wrong = entry.name.owner
         elif entry is not None and here:
-            _make_again(store, partition, entry)
+            lost.setdefault(partition.name, []).append(entry)
     return wrong
 
 
@@ -108,16 +114,19 @@ def _agree_about(store: Store, partition: Partition, listed: Mapping[MailboxId, 
     for mailbox in there & here:
         if is_moving(partition.states.get(state_key(mailbox)) or bytes(1)):
             partition.transact(lambda txn, mailbox=mailbox: moves_no_more(txn, mailbox))    # type: ignore[misc]
-    for lost in here - there:
-        _make_again(store, partition, listed[lost])
+    if lost := here - there:
+        _make_again(store, partition, [listed[mailbox] for mailbox in sorted(lost)])
 
 
-def _make_again(store: Store, partition: Partition, entry: MailboxEntry) -> None:
-    """Have figures of a mailbox that has none: those of its records and `store.idx`, or else it is empty."""
+def _make_again(store: Store, partition: Partition, entries: Iterable[MailboxEntry]) -> None:
+    """Have figures of mailboxes that have none: those of their records and `store.idx`, or else they are empty. What
+    the partition has is counted once, for all of them."""
     from store.mend.lostfigures import restore  # here: these are rarely needed, and load all that rebuilds
     from store.rebuild.recount import recount_quota, recount_references
-    for correction in restore(store, partition, entry) + recount_references(partition) + recount_quota(partition):
-        log.warning("%s: %s", correction.where, correction.what)
+    for corrections in chain((restore(store, partition, entry) for entry in entries),
+                             (count(partition) for count in (recount_references, recount_quota))):
+        for correction in corrections:
+            log.warning("%s: %s", correction.where, correction.what)
 
 
 def _finish_moves(store: Store) -> set[MailboxId]:
