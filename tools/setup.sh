@@ -146,14 +146,27 @@ up_to_date() {
     [ "$(cat "$venv/onecopy$1.stamp" 2>/dev/null)" = "$(ingredients)" ] && usable
 }
 
+# A link is followed to an environment that was made for this repository, or to an empty folder. What is anything else
+# belongs to somebody: it would be emptied, or get our packages.
+refuse_other_environment() {
+    [ -L "$venv" ] || return 0
+    local target
+    target=$(readlink -f "$venv") && [ -d "$target" ] ||
+        fail "$venv is a link to $(readlink "$venv"), which is no folder: remove the link, or make the folder"
+    [ -z "$(ls -A "$target")" ] || [[ $(cat "$target/onecopy.stamp" 2>/dev/null) = "$root "* ]] ||
+        fail "$venv is a link to $target, which was not made for $root and stays as it is: remove the link"
+}
+
 virtual_environment() {
     up_to_date '' && return
+    refuse_other_environment
     system_packages build
     # One that was made elsewhere, or only half, is made anew.
     if ! usable || ! "$venv/bin/python" -m pip --version >/dev/null 2>&1 || {
             [ -e "$venv/onecopy.stamp" ] && [[ $(cat "$venv/onecopy.stamp") != "$root "* ]]; }; then
         echo "${0##*/}: making $venv" >&2
         "$python" -m venv --clear "$venv" >&2 || fail "cannot make $venv with $python"
+        echo "$root has not got its packages yet" >"$venv/onecopy.stamp"
         # What Debian's packages bring is the same for all.
         [ "$venv" = "$root/.venv" ] || { mkdir -p "$root/.venv/unpacked" && ln -s ../.venv/unpacked "$venv/unpacked"; }
     fi

@@ -124,6 +124,32 @@ def test_nothing_is_done_when_nothing_is_missing(repository: Path) -> None:
     assert sorted(path.name for path in (repository / ".venv").iterdir()) == ["bin", "onecopy.stamp"]
 
 
+@pytest.mark.parametrize(("made", "why"), [
+    ('echo "/elsewhere of a setup.cfg" >there/onecopy.stamp', "was not made for"),      # of another working copy
+    ("mkdir there/lib", "was not made for"),                                            # of somebody's own
+    ("rmdir there", "is no folder"),
+    ("rmdir there; touch there", "is no folder"),
+])
+def test_what_a_link_leads_to_is_not_replaced(repository: Path, made: str, why: str) -> None:
+    """`python -m venv --clear` follows the link, and empties what another working copy has."""
+    done = bash(f"""cd {repository}; mkdir there; {made}; ln -s there .venv
+        python=echo; system_packages() {{ :; }}; virtual_environment""", repository)
+    assert (done.returncode, done.stdout) == (2, "") and why in done.stderr and str(repository / ".venv") in done.stderr
+    assert (repository / ".venv").is_symlink()
+
+
+def test_a_link_to_a_folder_of_its_own_is_followed(repository: Path) -> None:
+    """As where the environment lies on another volume: made there, also when the first try was cut off, and used."""
+    for name in ("setup.cfg", "pyproject.toml", "asked"):
+        (repository / name).write_text("")
+    done = bash(f"""cd {repository}; mkdir there; ln -s there .venv; system_packages() {{ :; }}
+        made() {{ mkdir -p there/bin; printf '#!/bin/sh\n' >there/bin/python; chmod +x there/bin/python; echo made; }}
+        python=made; virtual_environment; rm there/bin/python; virtual_environment
+        ingredients >there/onecopy.stamp; virtual_environment""", repository)
+    assert (done.returncode, done.stderr.count("making ")) == (0, 2), done.stderr
+    assert (repository / ".venv").is_symlink()
+
+
 @pytest.mark.parametrize(("stamp", "anew"), [
     ("echo /elsewhere $(ingredients | cut -d' ' -f2-)", True),      # moved: its scripts name the old place
     ("echo $root of another setup.cfg", False),
