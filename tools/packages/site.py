@@ -26,7 +26,8 @@ TUTORIAL = ("README.md", "docs/first-hour.md")
 REFERENCE = ("docs/reference/", "docs/configuration.md", "docs/limits.md", "docs/glossary.md", "docs/quota-report.md",
              "docs/http.md", "docs/events.md", "CHANGELOG.md")
 EXPLANATION = ("docs/architecture.md", "docs/durability.md", "docs/single-copy.md", "docs/security.md",
-               "docs/sizing.md", "docs/speed.md", "docs/performance.md", "docs/command-cost.md", "docs/testing.md",
+               "docs/sizing.md", "docs/speed.md", "docs/performance.md", "docs/cost-of-reading.md",
+               "docs/cost-of-writing.md", "docs/command-cost.md", "docs/testing.md",
                "CONTRIBUTING.md", "SECURITY.md")
 KINDS = (("Learn", TUTORIAL), ("Look up", REFERENCE), ("Understand", EXPLANATION))
 BESIDE = ("LICENSE",)           # what pages link to
