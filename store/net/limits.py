@@ -51,15 +51,27 @@ class ConnectionLimits:
             self._count(self._by_address, "a", network, 1)
         self.open += 1
         self._share("", "", 1)
+        self.show()
         return ""
 
     def release(self, address: str) -> None:
         """A connection that was admitted has ended."""
         self.open -= 1
         self._share("", "", -1)
+        self.show()
         network = self._network(address)
         if network:
             self._count(self._by_address, "a", network, -1)
+
+    def show(self) -> None:
+        """Have the other processes see that this one serves, and how many connections it has."""
+        if self.shared is not None:
+            self.shared.show_open(self.server, self.open)
+
+    def is_ahead(self) -> bool:
+        """Whether another process that serves the same has fewer connections than this one."""
+        fewest = self.shared.fewest_open(self.server) if self.shared is not None else None
+        return fewest is not None and fewest < self.open
 
     def admit_early(self, address: str) -> bool:
         """Count a connection before login, unless there are too many of that address; then it must not be released."""

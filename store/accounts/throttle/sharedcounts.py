@@ -3,7 +3,7 @@
 Each process has a part of its own, the only one that it writes, and adds up those of the others when it asks. A part is
 a count-min sketch: a name has a cell in each row, and the smallest of these cells is never too low, and too high
 only when others share all of them, which nobody can bring about without the key. A part holds no names, and its size
-does not depend on how many there are.
+does not depend on how many there are. Beside it a process shows how many connections of each server it has open.
 """
 
 import hashlib
@@ -21,6 +21,8 @@ WIDTH = 16 << 10                        # cells of a row
 _CELL: Literal["I"] = "I"
 _PART = ROWS * WIDTH * 4                # octets
 _CELLS = struct.Struct(f"<{ROWS}{_CELL}")
+SERVERS = ("imap", "pop3", "lmtp", "managesieve", "front", "http")      # whose connections are shown, in this order
+_SHOWN = 16                             # cells for them: 0 for a server that the process does not serve, else 1 more
 
 
 @frozen
@@ -36,7 +38,7 @@ class Place:
 def make(parts: int) -> int:
     """Memory for so many processes, all counters 0: a descriptor."""
     handle = os.memfd_create("onecopy-counts", os.MFD_CLOEXEC)
-    os.ftruncate(handle, parts * _PART)
+    os.ftruncate(handle, parts * (_PART + _SHOWN * 4))
     return handle
 
 
@@ -52,14 +54,16 @@ class Counts:
     _key: bytes
     _own: memoryview
     _others: Sequence[memoryview]
+    _shown: memoryview
+    _shown_by_others: Sequence[memoryview]
 
     @classmethod
     def at(cls, place: Place) -> "Counts":
         """In the memory that the supervisor has made."""
-        whole = memoryview(mmap.mmap(place.handle, place.parts * _PART)).cast(_CELL)
-        size = ROWS * WIDTH
-        parts = [whole[at * size:(at + 1) * size] for at in range(place.parts)]
-        return cls(bytes.fromhex(place.key), parts.pop(place.own), parts)
+        whole = memoryview(mmap.mmap(place.handle, place.parts * (_PART + _SHOWN * 4))).cast(_CELL)
+        parts = _divided(whole[:place.parts * ROWS * WIDTH], place.parts)
+        shown = _divided(whole[place.parts * ROWS * WIDTH:], place.parts)
+        return cls(bytes.fromhex(place.key), parts.pop(place.own), parts, shown.pop(place.own), shown)
 
     def add(self, name: bytes, change: int) -> None:
         """One more of `name`, or one less of those that were added here."""
@@ -73,6 +77,24 @@ class Counts:
         cells = self._cells(name)
         return sum(min(part[cell] for cell in cells) for part in self._others)
 
+    def show_open(self, server: str, connections: int) -> None:
+        """This process serves that server, and has so many connections of it open. Of a server that is not in
+        SERVERS nothing is shown."""
+        if server in SERVERS:
+            self._shown[SERVERS.index(server)] = connections + 1
+
+    def fewest_open(self, server: str) -> int | None:
+        """How many connections of that server the other process has that has the fewest; None: no other serves it."""
+        if server not in SERVERS:
+            return None
+        at = SERVERS.index(server)
+        return min((part[at] - 1 for part in self._shown_by_others if part[at]), default=None)
+
     def _cells(self, name: bytes) -> list[int]:
         digest = hashlib.blake2b(name, key=self._key, digest_size=_CELLS.size).digest()
         return [row * WIDTH + value % WIDTH for row, value in enumerate(_CELLS.unpack(digest))]
+
+
+def _divided(cells: memoryview, parts: int) -> list[memoryview]:
+    size = len(cells) // parts
+    return [cells[at * size:(at + 1) * size] for at in range(parts)]

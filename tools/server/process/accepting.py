@@ -5,6 +5,10 @@ connection that gets one of them is *surplus*: it hears the protocol's refusal (
 the handshake, and is closed. Few of a port are surplus at a time; the next ones wait in the kernel's queue, where any
 process that has room takes them. Where not a single descriptor is left a spare one is given up for it. (Twisted's own
 ports close such a connection without a word.)
+
+All processes wait at the same sockets, and the kernel wakes them all: of 64 connections that come one by one the one
+had 40 and the other 24, of 8 sometimes all. A process works in one thread, so the busier one is what all wait for.
+Therefore a process that has more connections of a server than another one leaves the next to that one for a moment.
 """
 
 import errno
@@ -29,6 +33,7 @@ log = logging.getLogger(__name__)
 SPARES = 8              # descriptors of a process that are kept for refusing
 SURPLUS = 8             # connections of a port that are being refused at a time
 MOST = 100              # connections that are accepted in one turn of the event loop
+LEFT = 0.001            # seconds for which a connection is left to another process, which may be busy or gone
 AGAIN = 0.1             # seconds until it is tried again where no descriptor could be had
 FEW = "there are too few descriptors for more connections"
 _NONE_LEFT = (errno.EMFILE, errno.ENFILE)
@@ -82,9 +87,10 @@ class Port(tcp.Port):
 
     spares: Spares
 
-    def begin(self, spares: Spares) -> None:
-        """Accept from now on; `spares` are those of the process."""
-        self.spares = spares
+    def begin(self, spares: Spares, is_ahead: Callable[[], bool] = lambda: False) -> None:
+        """Accept from now on; `spares` are those of the process; `is_ahead`: whether it has more connections than
+        another one that waits at the same socket."""
+        self.spares, self._is_ahead = spares, is_ahead
         self._surplus: set[Any] = set()
         self._most = 1
         self._retry: Any = None
@@ -93,8 +99,14 @@ class Port(tcp.Port):
 
     def doRead(self) -> None:
         """Somebody waits."""
+        self._accept(self._is_ahead)
+
+    def _accept(self, is_ahead: Callable[[], bool]) -> None:
         accepted = 0
         while accepted < self._most:
+            if is_ahead():
+                self._wait_for(LEFT, self._take)
+                return
             if len(self._surplus) >= SURPLUS:
                 self._wait()
                 return
@@ -106,8 +118,7 @@ class Port(tcp.Port):
                 if error.errno in _GONE:
                     continue
                 TROUBLES.met(FEW, str(error))
-                self._wait()
-                self._retry = self.reactor.callLater(AGAIN, self._go_on)
+                self._wait_for(AGAIN, self._go_on)
                 return
             accepted += 1
             self._serve(client, address, surplus)
@@ -150,6 +161,18 @@ class Port(tcp.Port):
         self.spares.fill()
         if self.connected and not self.disconnecting:
             self.startReading()         # type: ignore[no-untyped-call]
+
+    def _take(self) -> None:
+        """What was left to other processes and waits still is served here."""
+        self._go_on()
+        if self.connected and not self.disconnecting:
+            self._accept(lambda: False)
+
+    def _wait_for(self, seconds: float, then: Callable[[], None]) -> None:
+        self._wait()
+        if self._retry is not None:
+            self._retry.cancel()
+        self._retry = self.reactor.callLater(seconds, then)
 
     def _wait(self) -> None:
         self.stopReading()              # type: ignore[no-untyped-call]

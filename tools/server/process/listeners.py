@@ -151,7 +151,9 @@ class Server:
         else:
             port = Port._fromListeningDescriptor(self.reactor, handle,              # type: ignore[no-untyped-call]
                                                  listening.socket.family, served)
-        port.begin(self.spares)
+        limits = factory.admission.limits
+        limits.show()
+        port.begin(self.spares, limits.is_ahead)
         return port
 
     async def drain(self, time: float, stopping: Callable[[], bool], *, leave: bool = False) -> None:

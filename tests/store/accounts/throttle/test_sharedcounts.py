@@ -116,3 +116,32 @@ def test_servers_are_apart(three):
     pop3 = ConnectionLimits(1, 1, 1, server="pop3", shared=three[1])
     assert not imap.refusal("192.0.2.1") and not pop3.refusal("192.0.2.1")
     assert imap.admit_user("alice") and pop3.admit_user("alice")
+
+
+def test_who_has_more_connections_than_another_one_knows_it(three):
+    one, two, other = processes(three)
+    assert not one.is_ahead()
+    for each in (one, two):                     # `other` does not serve it
+        each.show()
+    assert not one.refusal("192.0.2.1") and one.is_ahead() and not two.is_ahead() and not other.open
+    assert not two.refusal("192.0.2.1") and not one.is_ahead() and not two.is_ahead()
+    other.show()
+    assert one.is_ahead() and two.is_ahead() and not other.is_ahead()
+    one.release("192.0.2.1")
+    assert not one.is_ahead()
+
+
+def test_who_is_refused_does_not_count_as_a_connection(three):
+    one, two, _ = processes(three, total=1)
+    two.show()
+    assert not one.refusal("192.0.2.1") and one.refusal("192.0.2.1") == TOO_MANY
+    one.release("192.0.2.1")
+    assert not one.is_ahead()
+
+
+def test_each_server_has_its_own(three):
+    imap = ConnectionLimits(10, 10, 1, server="imap", shared=three[0])
+    pop3 = ConnectionLimits(10, 10, 1, server="pop3", shared=three[1])
+    pop3.show()
+    assert not imap.refusal("192.0.2.1") and not imap.is_ahead()
+    assert not ConnectionLimits(1, 1, server="verification", shared=three[2]).is_ahead()
