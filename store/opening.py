@@ -1,7 +1,7 @@
-"""How a store is opened: write freeze, recovery, the list and the partitions, reconciliation, in this order.
+"""How a store is opened. The steps are: write freeze, recovery, the list and the partitions, reconciliation.
 
-The first process to open a store recovers every environment, whether the last end was a clean one or not. The others
-join what it has opened.
+The first process to open a store recovers every environment, whether the last end was a clean one or not. Other
+processes join what the first one has opened.
 """
 
 import logging
@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PRIMARY = "primary"
-_OPENED = "opened"          # in a copy for reading: somebody has recovered it
+_OPENED = "opened"          # in a copy for reading: the file that says that it has been recovered
 CLOCKS_APART = 1_000_000    # nanoseconds that the clocks of two outboxes may differ by
 LIST_CACHE = 16 << 20       # octets of memory for the cache of the list of mailboxes
 
@@ -66,7 +66,7 @@ class Opener(Protocol):
 
 
 class _AsItIs:
-    """For a process that is not the first: the environments are open in others, and need no look."""
+    """For a process that is not the first one: others have the environments open, so they need no check."""
 
     def opened(self, environment: str, begin: Callable[[], T]) -> T:
         """What `begin` gives."""
@@ -74,7 +74,7 @@ class _AsItIs:
 
 
 def is_there(root: Path) -> bool:
-    """Whether there is a store in that folder, or what is left of one."""
+    """Whether that folder has a store, or what is left of one."""
     return (root / "mboxlist").is_dir() or any(read_epoch(place) for place in (root / "partitions").glob("*"))
 
 
@@ -82,9 +82,11 @@ def open_store(root: Path, settings: Settings | None = None, *, who: str = "", b
                                                                                                 None] = lambda: None,
                directory: Callable[[MailboxList, str],
                                    BuiltinDirectory] = BuiltinDirectory, empty: bool = False) -> Store:
-    """The store at `root`, open; `who` is what others read that find this process dead in it. `broken` is called when
-    a database needs recovery: then all must leave the store, and the next to open it recovers it. `directory` is
-    made of the list with its users, and the default domain. `empty`: its databases are to be.
+    """Open the store at `root`. Other processes read `who` if they find this one dead in the store.
+
+    `broken` is called when a database needs recovery: then all processes must leave the store, and the next to open it
+    recovers it. `directory` makes the directory, from the list with its users and the default domain. `empty`: the
+    databases are to be empty.
 
     Raises StoreError NO_STORE, UNAVAILABLE, DISK_FULL, READ_ONLY.
     """
@@ -122,7 +124,7 @@ def _require_whole(root: Path, *, empty: bool) -> None:
 
 
 class _Opening:
-    """A store on its way to being open."""
+    """A store that is being opened."""
 
     def __init__(self, root: Path, settings: Settings, processes: ProcessRegistry, broken: Callable[[], None], *,
                  empty: bool) -> None:
@@ -139,15 +141,15 @@ class _Opening:
         self.read_only: dict[str, PartFreeze] = {}
 
     def run(self, directory: Callable[[MailboxList, str], BuiltinDirectory]) -> Store:
-        """Open it; each step needs those before it."""
+        """Open the store; each step needs those before it."""
         if self.recover and not self.empty:
-            shutil.rmtree(self.root / SCRATCH, ignore_errors=True)      # left by one who was killed at the very end
+            shutil.rmtree(self.root / SCRATCH, ignore_errors=True)      # a killed process may have left it
             sweep(self.root)
         read_only = (self.root / READ_ONLY).exists()
         freeze = self.freeze = WriteFreeze(self.root / "run" / "gate")
         if self.recover:
             freeze.second.forget()
-        with freeze.second.exempt():            # nothing of it is acknowledged
+        with freeze.second.exempt():            # nobody gets an answer for this
             return self._all(directory, freeze, read_only=read_only)
 
     def _all(self, directory: Callable[[MailboxList, str], BuiltinDirectory], freeze: WriteFreeze, *, read_only: bool
@@ -184,7 +186,7 @@ class _Opening:
         return store
 
     def _record(self, store: Store) -> None:
-        """Have what happens recorded for those who want to hear of it."""
+        """Record events for the receivers that want them."""
         outbox = store.outbox
         if self.recover:
             transact(store.mailboxes.env, outbox.set_clock)
@@ -195,7 +197,7 @@ class _Opening:
         store.mailboxes.changed = recording.changed
         store.mailboxes.subscriptions.changed = recording.subscribed
         if not self.recover:
-            store.recorder.look()           # else once all that was lost has been rebuilt, of which no event tells
+            store.recorder.look()           # else after the rebuild, of which there are no events
 
     def _changed(self, store: Store, user: str) -> None:
         """The row of a user has changed, and the change is on disk."""
@@ -203,12 +205,12 @@ class _Opening:
         after_commit(writing.note_user, store, user)
 
     def _recovery(self) -> Recovery:
-        from store.recovery.environments import Recovery  # here: a process that is not alone in the store needs none
+        from store.recovery.environments import Recovery  # here: only a process that is alone in the store needs it
         recovery = self.opener = Recovery(self.root, self.settings)
         return recovery
 
     def _partitions(self, freeze: WriteFreeze) -> dict[str, Partition]:
-        """All that are there. One whose volume is missing is left out, and reported."""
+        """All partitions that are there. One whose volume is missing is left out, and reported."""
         folder = self.root / "partitions"
         names = partitions_in_use(self.root)
         if self.recover or names is None:
@@ -228,7 +230,7 @@ class _Opening:
         return is_absent(folder) or (folder / REBUILD).is_dir() or not any((folder / part).is_dir() for part in PARTS)
 
     def _for_reading(self, folder: Path, copy: Path, freeze: WriteFreeze) -> Partition:
-        """One of which a copy of the databases is read. Whoever comes first recovers that."""
+        """A partition of which a copy of the databases is read. The first process recovers that copy."""
         own = self.read_only[folder.name] = PartFreeze(freeze, folder.name)
         with in_turn(copy / _OPENED):
             first = not (copy / _OPENED).stat().st_size
@@ -247,8 +249,8 @@ class _Opening:
 
     def _reconcile(self, store: Store, users: BuiltinDirectory, recovery: Recovery | None, *,
                    read_only: bool) -> None:
-        """Rebuild what the environments lack that have not come back, and make the partitions agree with the list: not
-        in a copy for reading, since that changes files, too."""
+        """Rebuild environments that have not come back, and make the partitions agree with the list. A copy for reading
+        is left as it is, since this changes files, too."""
         rebuilt = False
         if recovery is not None:
             store.owned.put(type(recovery), recovery)
@@ -270,7 +272,7 @@ class _Opening:
             recovery.ended()
 
     def _same_clocks(self, store: Store) -> None:
-        """Have the outboxes of all environments told by one clock, so that what is in several has an order."""
+        """Make the outboxes of all environments use one clock, so that events in several of them have an order."""
         outboxes = [(store.mailboxes.env, store.outbox), *((partition.env, partition.outbox) for name, partition
                                                            in store.partitions.items() if name not in self.copies)]
         most = max(outbox.ahead for _, outbox in outboxes)
@@ -279,14 +281,15 @@ class _Opening:
                 transact(env, partial(outbox.set_clock, least=most))
 
     def give_up(self) -> None:
-        """Leave: it could not be opened."""
+        """Leave the store: it could not be opened."""
         self.processes.leave()
         if self.freeze is not None:
             self.freeze.close()
 
 
 def _note_missed(root: Path) -> None:
-    """Have the receivers of events told that what waited was lost. The store is opened all the same."""
+    """Tell the receivers of events that what waited for them was lost. If that fails, the store is opened all the same.
+    """
     try:
         receivers.note_missed(root, "databases were rebuilt")
     except OSError as error:
@@ -307,7 +310,7 @@ def _report_missing(folder: Path) -> None:
 
 
 def _is_in_hand(folder: Path) -> bool:
-    """Whether somebody rebuilds the partition's databases just now (`livepartition`)."""
+    """Whether some process is rebuilding the partition's databases now (`livepartition`)."""
     try:
         with exclusive(folder, Problem.STORE_IN_USE, "It is being rebuilt", folder=True):
             return False
@@ -318,8 +321,8 @@ def _is_in_hand(folder: Path) -> bool:
 
 
 def make_empty_store(root: Path) -> None:
-    """Make an empty store with one partition; or go on where that was cut off, as long as there are only folders.
-    Raises StoreError STORE_IN_USE when there is one already."""
+    """Make an empty store with one partition. If an earlier call was cut off and there are only folders, go on from
+    there. Raises StoreError STORE_IN_USE when there is a store already."""
     if any((root / name).exists() for name in ("mboxlist", RESTORING, STANDBY)):
         raise StoreError(Problem.STORE_IN_USE, f"There is a store in {root} already")
     if any(path.is_file() for path in (root / "partitions").rglob("*")):

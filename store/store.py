@@ -1,6 +1,7 @@
-"""An open store: look-up of mailboxes and partitions, and transactions on them.
+"""An open store: it looks up mailboxes and partitions, and runs transactions on them.
 
-`store.opening.open_store` makes it. What is done to mailboxes and users are functions of a store, in the rooms above.
+`store.opening.open_store` makes it. Functions that do something to mailboxes and users take a store; they are in the
+rooms above.
 """
 
 import contextlib
@@ -49,16 +50,16 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-TRIES = 10                  # to find a mailbox that moves again and again
-_ELSEWHERE = (Problem.NO_MAILBOX, Problem.BUSY)      # may mean that it has moved
+TRIES = 10                  # how often to look for a mailbox that moves again and again
+_ELSEWHERE = (Problem.NO_MAILBOX, Problem.BUSY)      # may mean that the mailbox has moved
 PATIENCE = 5.0              # seconds that a change waits for a mailbox that is on its way to another partition
 
 
 class Owned:
-    """Objects that belong to an open store or snapshot and are made by rooms above it: at most one of each class."""
+    """Objects that belong to an open store or snapshot, at most one of each class. Rooms above make them."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()          # what is made may ask for another one
+        self._lock = threading.RLock()          # `make` may ask for another object
         self._found: dict[type[object], object] = {}
         self._forget: list[Callable[[MailboxId], None]] = []
 
@@ -88,7 +89,7 @@ class Owned:
             forget(mailbox)
 
     def put(self, kind: type[T], value: T) -> None:
-        """Have this object from now on."""
+        """Set the object of this class."""
         self._found[kind] = value
 
 
@@ -96,9 +97,10 @@ class Owned:
 class Store:
     """An open store. Any number of processes may have it open.
 
-    `leave` is called first when it is closed, with the seconds that it may take, or None. `owned` is what rooms above
-    keep for it: threads, caches. `delivery_log` says nothing until there is another; so does `refusals`, that of
-    logins. `patience` is how long a change waits for a mailbox that is on its way to another partition.
+    `leave` is called first when the store is closed, with the seconds that it may take, or None. `owned` has what rooms
+    above keep for the store: threads, caches. `delivery_log` and `refusals` (the log of logins) write nothing until
+    somebody sets others. `patience` is how many seconds a change waits for a mailbox that is on its way to another
+    partition.
     """
 
     root: Path
@@ -115,8 +117,8 @@ class Store:
     delivery_log: DeliveryLog = field(factory=DeliveryLog)
     refusals: DeliveryLog = field(factory=DeliveryLog)
     patience: float = PATIENCE
-    _joining: threading.Lock = field(factory=threading.Lock)        # a partition that another process has added
-    _joined: tuple[int, ...] = ()                   # the list of partitions of which all were joined
+    _joining: threading.Lock = field(factory=threading.Lock)        # held while a partition is joined
+    _joined: tuple[int, ...] = ()                   # the last list of which all were joined
     _at_close: list[Callable[[], None]] = field(factory=list)
     _logs_ahead: bool = False
     domains: Domains = field(init=False)
@@ -124,8 +126,8 @@ class Store:
     filtered: bool = field(default=False, init=False)   # the site has scripts for all mail (`store.filtering`)
     event_script: str = field(default="", init=False)   # runs on events of IMAP in mailboxes that name none themselves
 
-    as_of: str = field(init=False)                  # of a copy that a standby has made: what greetings say of its age
-    outbox: OutboxTable = field(init=False)         # that of the list
+    as_of: str = field(init=False)                  # of a standby's copy: its age, for greetings
+    outbox: OutboxTable = field(init=False)         # the one of the list of mailboxes
 
     @as_of.default
     def _as_of_copy(self) -> str:
@@ -147,12 +149,13 @@ class Store:
 
     @property
     def read_only(self) -> bool:
-        """Whether nothing can be changed, since this is a copy for reading: see `store/readonly`."""
+        """Whether this store is a copy for reading, in which nothing can be changed: see `store/readonly`."""
         return self.write_freeze.read_only
 
     @property
     def writable(self) -> dict[str, Partition]:
-        """The partitions that take changes: not those of which a copy is read, since their volumes do not."""
+        """The partitions that take changes. Those whose volumes take no writes are not among them: a copy of them is
+        read."""
         return {name: partition for name, partition in self.partitions.items() if not partition.read_only}
 
     def is_read_only(self, entry: MailboxEntry) -> bool:
@@ -161,11 +164,12 @@ class Store:
         return self.write_freeze.read_only or (partition is not None and partition.read_only)
 
     def is_put_off(self, entry: MailboxEntry) -> bool:
-        """Whether changes in that mailbox wait while others can be changed: its partition is only read, or not here."""
+        """Whether changes in that mailbox wait while other mailboxes can be changed: its partition is only read, or not
+        here."""
         return not self.read_only and (entry.partition not in self.partitions or self.is_read_only(entry))
 
     def require_writable(self) -> None:
-        """What changes on all partitions begins on none while one takes no changes. Raises StoreError READ_ONLY."""
+        """For a change that concerns all partitions: raises StoreError READ_ONLY when one of them takes no changes."""
         if len(self.writable) < len(self.partitions):
             raise StoreError(Problem.READ_ONLY)
 
@@ -177,8 +181,8 @@ class Store:
         return partition
 
     def write_logs_ahead(self, *, first: bool) -> None:
-        """Have this process see to it that the files of all logs are written before they are used: see `LogAhead`. The
-        `first` of a server, which is alone in the store, has those written that are in use. Raises nothing."""
+        """Have this process write the files of all logs before they are used: see `LogAhead`. `first`: this is the
+        first process of a server, alone in the store; it also writes the files that are in use. Raises nothing."""
         self._logs_ahead = True
         envs = [partition.env for partition in self.writable.values()]
         if not self.read_only:
@@ -188,8 +192,8 @@ class Store:
                 env.write_log_ahead(alone=first)
 
     def follow(self, settings: Settings) -> None:
-        """Have these settings from now on, where they differ in no more than what can change in an open store: see
-        RELOADED of tools/server/process/reloadable.py."""
+        """Use these settings from now on. They differ only in what can change in an open store: see RELOADED of
+        tools/server/process/reloadable.py."""
         self.settings = settings
         self.domains.follow(settings)
         for partition in self.partitions.values():
@@ -198,13 +202,13 @@ class Store:
 
     def begun(self, kind: str, arguments: dict[str, Any], *, stops: bool = False, waits: bool = False,
               holds: Sequence[str] = ()) -> AbstractContextManager[operationrecord.Begun]:
-        """An operation is on record while the block lasts: see `operationrecord.begun`. Raises StoreError."""
+        """A context in which an operation is on record: see `operationrecord.begun`. Raises StoreError."""
         return operationrecord.begun(self.root, kind, self._processes.who, arguments, stops=stops, waits=waits,
                                      holds=holds)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Nobody else is in the store, and nobody comes in meanwhile. Raises StoreError STORE_IN_USE."""
+        """A context in which no other process is in the store, and none comes in. Raises StoreError STORE_IN_USE."""
         try:
             if not self._processes.leaving():
                 raise StoreError(Problem.STORE_IN_USE, "Other processes are in the store: stop the server first")
@@ -213,12 +217,12 @@ class Store:
             self._processes.opened()
 
     def at_close(self, work: Callable[[], None]) -> None:
-        """Have this done before the store is closed."""
+        """Call this before the store is closed."""
         self._at_close.append(work)
 
     def close(self, *, within: float | None = None) -> None:
-        """Leave the store; the last one out leaves it clean. `within`: seconds after which no more `store.idx` is begun
-        with; the next to keep house writes the others."""
+        """Leave the store; the last process to leave makes a clean end. After `within` seconds no more `store.idx`
+        files are begun; the next housekeeping writes the others."""
         for work in self._at_close:
             work()
         self.write_freeze.never_waits(never=False)
@@ -258,9 +262,8 @@ class Store:
         return self.partitions.get(name) or self._join(name)
 
     def join_all(self) -> None:
-        """Join the partitions that other processes have added, for who needs the whole store as it is now: from the
-        moment at which a process has anything to write there, a partition is on the list. Raises StoreError
-        UNAVAILABLE, OSError."""
+        """Join the partitions that other processes have added, for a caller that needs the whole store as it is now. A
+        partition is on the list before any process writes to it. Raises StoreError UNAVAILABLE, OSError."""
         if (now := partitions_version(self.root)) != self._joined:
             for name in partitions_in_use(self.root) or ():
                 self.partition(name)
@@ -282,10 +285,10 @@ class Store:
             return partition
 
     def whereabouts(self, entry: MailboxEntry) -> tuple[MailboxEntry, Partition]:
-        """The mailbox's row, a newer one if it has moved since this one was read, and the partition on which it lies.
+        """The mailbox's row, read again if the mailbox has moved since, and the partition on which it is.
 
-        Records are those of the partition that the entry of their view names: the same message has other figures on
-        another. Raises StoreError UNAVAILABLE.
+        Index records belong to the partition that the entry of their view names: on another partition the same message
+        has other numbers. Raises StoreError UNAVAILABLE.
         """
         partition = self.partitions.get(entry.partition)
         data = None if partition is None else partition.states.glance(state_key(entry.id))
@@ -319,7 +322,8 @@ class Store:
         return partition, partition.quota_root(entry.id)
 
     def at(self, entry: MailboxEntry, work: Callable[[MailboxEntry, Partition], T]) -> T:
-        """The result of `work`, which gets what `whereabouts` says; done again when the mailbox has moved meanwhile."""
+        """Call `work` with what `whereabouts` gives, and again when the mailbox has moved meanwhile. Returns its
+        result."""
         for left in reversed(range(TRIES)):
             now, partition = self.whereabouts(entry)
             try:
@@ -333,8 +337,8 @@ class Store:
         raise AssertionError("unreachable")
 
     def require_figures(self, entry: MailboxEntry) -> None:
-        """Raises StoreError CORRUPT when the list has the mailbox, and no partition: its figures are lost, which
-        housekeeping brings back; no client is to hear that there is no such mailbox."""
+        """Raises StoreError CORRUPT when the list has the mailbox, but no partition has its figures. They are lost, and
+        housekeeping brings them back; no client may hear that there is no such mailbox."""
         row = self.mailboxes.find_id(entry.id)
         partition = self.partitions.get(row.partition) if row is not None else None
         if partition is not None and all(each.any_state(entry.id) is None for each in self.partitions.values()):
@@ -342,8 +346,8 @@ class Store:
             raise StoreError(Problem.CORRUPT, detail=f"the figures of mailbox {entry.id} are lost")
 
     def transact(self, entry: MailboxEntry, work: Callable[[WriteTxn], T]) -> T:
-        """`Partition.transact` on the mailbox's partition: on that of its entry, and where the mailbox is not there, or
-        on its way, on that where it is now."""
+        """`Partition.transact` on the partition that the entry names. If the mailbox is not there, or is on its way to
+        another partition, on the partition where it is now."""
         partition = self.partitions.get(entry.partition)
         if partition is not None:
             try:
@@ -356,15 +360,16 @@ class Store:
         return self.at(entry, lambda _, partition: partition.transact(work))
 
     def runs_script(self, entry: MailboxEntry) -> bool:
-        """Whether a script may be to run after an event of IMAP in the mailbox (RFC 6785 §2.3.1)."""
+        """Whether a script may have to run after an event of IMAP in the mailbox (RFC 6785 §2.3.1)."""
         return entry.name.owner != "" and (self.event_script != "" or self.mailboxes.has_event_script(entry.id))
 
     def private_bits(self, entry: MailboxEntry, reader: str) -> int:
-        """The system flags (bits) that this reader has of its own in the mailbox: none in one's own mailboxes."""
+        """The system flags (bits) that this reader has for itself in the mailbox. In one's own mailboxes there are
+        none."""
         return self.settings.private_bits if reader and entry.name.owner != reader else 0
 
     def status(self, entry: MailboxEntry, reader: str = "") -> MailboxState:
-        r"""The mailbox's figures; what is unseen is counted by the reader's own \Seen.
+        r"""The mailbox's figures; unseen messages are counted by the reader's own \Seen.
 
         Raises StoreError NO_MAILBOX when it has been deleted.
         """
@@ -378,14 +383,14 @@ class Store:
         return cast(Mailbox, self._open(entry, reader, at_once=False))
 
     def open_again(self, entry: MailboxEntry, reader: str = "") -> Mailbox | None:
-        """What `open_mailbox` gives, of a mailbox that has not changed since this process read it last; else None."""
+        """As `open_mailbox`, if the mailbox has not changed since this process read it last; else None."""
         partition = self.partitions.get(entry.partition)
         if partition is None or self.private_bits(entry, reader):
             return None
         return partition.views.again(entry)
 
     def open_at_once(self, entry: MailboxEntry, reader: str = "") -> Mailbox | None:
-        """What `open_mailbox` gives, or None where so much must be read for it that it belongs into a thread."""
+        """As `open_mailbox`; None when so much must be read that a thread should do it."""
         return self._open(entry, reader, at_once=True)
 
     def _open(self, entry: MailboxEntry, reader: str, *, at_once: bool) -> Mailbox | None:
@@ -399,16 +404,16 @@ class Store:
             now.id, partition.state(now.id, txn), since, txn), reads=True))
 
     def uidls(self, entry: MailboxEntry) -> dict[int, bytes]:
-        """The unique-ids that messages of the mailbox brought along from another POP3 server, by UID."""
+        """The unique-ids of messages that came from another POP3 server, by UID."""
         return self.at(entry, lambda now, partition: partition.uidls.of(now.id))
 
     def refresh(self, mailbox: Mailbox) -> Mailbox:
-        """A view as it is now; the same object when nothing changed. Raises StoreError NO_MAILBOX, CORRUPT."""
+        """The view as it is now; the same object when nothing has changed. Raises StoreError NO_MAILBOX, CORRUPT."""
         return cast(Mailbox, self._refresh(mailbox, at_once=False))
 
     def refresh_at_once(self, mailbox: Mailbox) -> Mailbox | None:
-        """What `refresh` gives, or None where so much must be read for it that it belongs into a thread. Where nothing
-        has changed `MailboxViews.glance` says so in less time."""
+        """As `refresh`; None when so much must be read that a thread should do it. `MailboxViews.glance` says more
+        quickly that nothing has changed."""
         return self._refresh(mailbox, at_once=True)
 
     def _refresh(self, mailbox: Mailbox, *, at_once: bool) -> Mailbox | None:
@@ -438,20 +443,21 @@ class Store:
         return self.at(entry, work)
 
     def open_message(self, entry: MailboxEntry, row: np.void) -> MessageFile:
-        """The message of an index record, for reading; `entry` is that of the record's view.
+        """The message of an index record, for reading. `entry` is the one of the view that the record is from.
 
         Raises StoreError CORRUPT.
         """
         return self.partition(entry.partition).open_message(row)
 
     def cached(self, entry: MailboxEntry, rows: Rows) -> list[CachedMessage]:
-        """The cache records of index records, in their order; one that is lost is made from the message file.
+        """The cache records of index records, in the same order. One that is lost is made again from the message file.
 
-        `entry` is that of the records' view. Raises StoreError CORRUPT when the file is missing too.
+        `entry` is the one of the view that the records are from. Raises StoreError CORRUPT when the file is missing,
+        too.
         """
         partition = self.partition(entry.partition)
         found = zip(partition.serials.cached(rows["serial"].tolist()), rows["digest"].tolist(), strict=True)
-        # A record that is left of a vanished message may come from another partition, where serials mean other files.
+        # A vanished message's record may be from another partition, where the same serial means another file.
         return [cached if cached is not None and cached.digest == digest else partition.serials.rebuild_cached(rows[at])
                 for at, (cached, digest) in enumerate(found)]
 
@@ -460,10 +466,10 @@ class Store:
         return self.partition(entry.partition).serials.batch(rows["serial"], rows["digest"], fields=fields)
 
     def listed_fields(self, entry: MailboxEntry, rows: Rows, lister: Lister) -> list[bytes] | None:
-        """These header fields of the messages of many index records; None if that is to be found out by `cached_batch`
-        or their files."""
+        """These header fields of the messages of many index records; None if `cached_batch` or the files must be asked
+        for them."""
         return self.partition(entry.partition).serials.listed(rows["serial"], rows["digest"], lister)
 
     def stage(self, entry: MailboxEntry, trace: bytes = b"") -> Staged:
-        """A message to be received into the partition of that mailbox. Raises StoreError DISK_FULL."""
+        """A new message, to be received into the partition of that mailbox. Raises StoreError DISK_FULL."""
         return self.partition_of(entry).stage(trace)

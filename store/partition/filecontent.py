@@ -1,4 +1,4 @@
-"""What a message file holds, told by its octets alone: where its trace header ends and its content begins.
+"""What a message file holds, found from its octets alone: where its trace header ends and its content begins.
 
 Nothing here needs a database, and nothing is changed.
 """
@@ -19,12 +19,12 @@ from store.partition.messagereading import MID_OCTETS, MessageFile, starts
 from store.tables.references import MessageRecord
 
 READ_OCTETS = 1 << 20                 # octets of a message that are read at a time
-LOOKS = 3                       # at a file that gets its place meanwhile
+LOOKS = 3                       # how often to look at a file that gets its place meanwhile
 TRACE_LIMIT = 256 << 10         # octets at the head of a file in which its trace header may end
 
 
 def content(path: Path, digest: bytes, likely: Iterable[int]) -> tuple[CachedMessage, int] | None:
-    """The cache record of a message file, in which stands the length of its trace header, and the octets of the file.
+    """The cache record of a message file, which has the length of its trace header, and the octets of the file.
 
     None when no part of the file has that digest. `likely` is where the content may begin. Raises OSError.
     """
@@ -64,8 +64,8 @@ def _trace(read: Callable[[int, int], bytes], size: int, digest: bytes, likely: 
 
 
 def look(files: MessageFiles, digest: bytes, serial: int) -> tuple[bool, tuple[int, int] | None]:
-    """Whether a message file is there; and the length of its trace header and its octets, when it holds what its digest
-    says. Raises StoreError UNAVAILABLE when the disk does not say: nothing may depend on that."""
+    """Whether a message file is there. If it holds what its digest says, also the length of its trace header and its
+    octets. Raises StoreError UNAVAILABLE when the disk gives no answer: then nobody may decide anything."""
     for _ in range(LOOKS):
         path = files.locate(digest, serial)
         if path is None:
@@ -84,7 +84,8 @@ def look(files: MessageFiles, digest: bytes, serial: int) -> tuple[bool, tuple[i
 
 
 def seen(files: MessageFiles, digest: bytes, record: MessageRecord) -> MessageRecord:
-    """The record of a message file, with what it says itself. One that is missing or damaged has no trace header.
+    """The record of a message file, completed by a look at the file. A file that is missing or damaged has no trace
+    header.
 
     Raises StoreError UNAVAILABLE as `look` does.
     """

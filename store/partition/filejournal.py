@@ -66,7 +66,8 @@ _ZEROS = bytes(1 << 20)
 
 @frozen
 class _Kept:
-    """A message in the journal whose file need not be on disk yet: its number, from 1 on; where its record begins."""
+    """A message in the journal whose file may not be on disk yet: its number, from 1 on, and where its record begins.
+    """
 
     number: int
     serial: int
@@ -76,14 +77,15 @@ class _Kept:
 
 @define(eq=False)
 class FileJournal:
-    """That of this process for a partition. The thread of the event loop appends; who settles is any other one."""
+    """The file journal of this process for a partition. The thread of the event loop appends; any other thread settles.
+    """
 
     files: MessageFiles
     path: Path
     handle: int
     octets: int
     _secret: bytes = field(repr=False)
-    _volume: int = field(repr=False)            # open since before the first message: so it hears of each failed write
+    _volume: int = field(repr=False)            # opened before the first message: it hears of all failures
     given_up: bool = False                      # nothing is appended any more
     _next: int = PAGE                           # where the next record comes if there is room
     _number: int = 0                            # of the last message
@@ -94,7 +96,7 @@ class FileJournal:
 
     @classmethod
     def make(cls, files: MessageFiles, serial: int, octets: int = OCTETS) -> "FileJournal":
-        """A new one, on disk, whose name has that arrival serial. For a thread. Raises StoreError DISK_FULL,
+        """Make a journal, on disk, with that arrival serial in its name. For a thread. Raises StoreError DISK_FULL,
         UNAVAILABLE."""
         path = files.staging / f"{PREFIX}{serial:016x}"
         _require_room(files, octets)
@@ -116,7 +118,7 @@ class FileJournal:
 
     @property
     def holds(self) -> bool:
-        """Whether it has messages whose files are perhaps not on disk."""
+        """Whether it has messages whose files may not be on disk."""
         return bool(self._kept)
 
     @property
@@ -130,9 +132,9 @@ class FileJournal:
         return (used if used > 0 else used + self.octets) > self.octets // 2
 
     def append(self, staged: Staged, begin: Callable[[], object] = lambda: None) -> bool:
-        """Write the message to the journal, and to its file; it is on disk when `handle` has been synced, which `begin`
-        may have done: its file is written while the disk is at work. False: it is not in the journal, and its file is
-        to be synced. Raises StoreError DISK_FULL, UNAVAILABLE: it is not in its file."""
+        """Write the message to the journal, and to its file. The message is on disk when `handle` has been synced;
+        `begin` may start that sync, and the file is written meanwhile. False: the message is not in the journal, and
+        its file must be synced. Raises StoreError DISK_FULL, UNAVAILABLE when its file cannot be written."""
         octets = staged.in_memory()
         if octets is None or self.given_up:
             return False
@@ -150,12 +152,12 @@ class FileJournal:
         staged.written = True       # its serial is nobody else's, whatever comes: a start would write this to that file
         begin()
         staged.unsynced()
-        self._number += 1           # only now: who settles meanwhile does not have this file on disk
+        self._number += 1           # only now: a `settle` meanwhile does not sync this file
         self._kept.append(_Kept(self._number, staged.serial, at, len(octets)))
         return True
 
     def _room(self, octets: int) -> int:
-        """Where there is room for that many; 0: nowhere."""
+        """Where that many octets have room; 0: nowhere."""
         try:
             first = self._kept[0].at
         except IndexError:              # all is free
@@ -184,13 +186,14 @@ class FileJournal:
 
     @property
     def settled_lately(self) -> bool:
-        """Whether that was begun so lately that the journal is too small."""
+        """Whether `settle` began so short a time ago that the journal is too small."""
         return time.monotonic() - self._settled < SOON
 
     def settle(self, give_names: Callable[[], None] = lambda: None) -> None:
-        """Return when all message files, and their names, are on disk that had been written before. For a thread.
-        Raises OSError: what the journal has is kept. What had been written when a sync failed is written to the files
-        once more before the next one; `give_names`, which is called before each, gives names once more."""
+        """Return when all message files that had been written before are on disk, with their names. For a thread.
+        `give_names` is called before each sync, and gives again the names that a failed sync may have lost. Raises
+        OSError: then the journal keeps what it has. Before the next sync it writes to the files once more what had been
+        written when a sync failed."""
         with self._settling:
             if self.handle < 0:
                 raise OSError(errno.EBADF, "the file journal is closed")
@@ -211,14 +214,15 @@ class FileJournal:
                 self._kept.popleft()
 
     def _write_again(self, last: int) -> None:
-        """After a write that has failed memory has what the disk has not, and nobody writes that (fsync(2))."""
+        """Write these files again. After a write that has failed, memory has what the disk has not, and the kernel does
+        not write it again (fsync(2))."""
         if not self._kept or self._kept[0].number > self._doubtful:
             return
         for kept in [each for each in tuple(self._kept) if each.number <= min(last, self._doubtful)]:
             _put(self.files.staged_path(kept.serial), os.pread(self.handle, kept.octets, kept.at + _HEAD))
 
     def close(self) -> None:
-        """Let go of it; the file goes, unless a start may need it. Once more does nothing."""
+        """Close the journal, and remove its file unless a start may need it. A second call does nothing."""
         with self._settling:        # who settles uses what is closed here
             if self.handle < 0:
                 return
@@ -231,13 +235,14 @@ class FileJournal:
 
 
 def is_journal(name: str) -> bool:
-    """Whether that is a name of a journal."""
+    """Whether that is the name of a journal."""
     return name.startswith(PREFIX)
 
 
 def replay(staging: Path) -> int:
-    """Have on disk, in that folder, the message files of which a journal is left, and the journals gone; how many files
-    there were. For who comes first. One that cannot be read in part is set aside. Raises OSError."""
+    """Put on disk the message files that journals in that folder have, and remove the journals; how many files there
+    were. For the process that opens the partition first. A journal that cannot be read to its end is set aside. Raises
+    OSError."""
     if not (paths := _journals(staging)):
         return 0
     volume, done, count = privatefiles.open_folder(staging), dict[Path, list[OSError]](), 0
@@ -252,7 +257,7 @@ def replay(staging: Path) -> int:
     finally:
         os.close(volume)
     for path, failures in done.items():
-        if failures:                # another disk, or another day, may give what it has
+        if failures:                # it may become readable, on another disk or later
             log.error("%s cannot be read at %d places (%s): messages may be damaged; it is %s now", path, len(failures),
                       failures[0].strerror, set_aside(staging.parent, f"{staging.name}/{path.name}"))
         else:
@@ -273,8 +278,8 @@ class _Record:
 
 
 def _records(handle: int, failures: list[OSError]) -> Iterator[_Record]:
-    """Those that are whole. What was written over is passed over, and what cannot be read: then it is one of the
-    failures."""
+    """The records that are whole. Those that were written over are left out, and so are those that cannot be read:
+    these are counted as failures."""
     size, secret = os.fstat(handle).st_size, _secret_of(handle, failures)
     at = PAGE
     while secret and at < size:
@@ -291,7 +296,7 @@ def _secret_of(handle: int, failures: list[OSError]) -> bytes:
 
 
 def _record(handle: int, secret: bytes, at: int, size: int, failures: list[OSError]) -> _Record | None:
-    """The record at that place, if there is a whole one."""
+    """The record at that place; None if there is no whole one."""
     head = _read(handle, _HEAD, at, failures)
     serial, octets, trace = _FIXED.unpack(head[:_FIXED.size]) if len(head) == _HEAD else (0, 0, 0)
     if not (trace <= octets and 0 < octets <= size - at - _HEAD):
@@ -317,7 +322,7 @@ def _head(secret: bytes, serial: int, octets: bytes, trace: int, digest: bytes) 
 
 
 def _put(path: str, octets: bytes) -> bool:
-    """Write the message file, unsynced, if it has that name; whether it has."""
+    """Write the message file, unsynced, if that name exists; whether it does."""
     try:
         handle = privatefiles.open_handle(path, os.O_WRONLY)
     except FileNotFoundError:
@@ -332,15 +337,16 @@ def _put(path: str, octets: bytes) -> bool:
 
 @frozen(eq=False)
 class LeftMessages:
-    """What the file journals of a partition have that no process holds: see the module's text. Found once; a record is
-    looked at again when it is read, since a process of another host may hold the journal, and write it over."""
+    """The messages in file journals of a partition that no process holds: see the module's text. They are looked for
+    once. A record is looked at again when it is read, since a process of another host may hold the journal and write
+    over it."""
 
     _found: dict[int, tuple[Path, int]]         # by serial: the journal, and the place in it
     _serials: dict[bytes, int]                  # by digest
 
     @classmethod
     def of(cls, staging: Path) -> "LeftMessages | None":
-        """Those of that folder; None: there are none."""
+        """The left messages of that folder; None if there are none."""
         found, serials = dict[int, tuple[Path, int]](), dict[bytes, int]()
         for path in _journals(staging):
             failures: list[OSError] = []

@@ -1,10 +1,10 @@
-"""Many message files looked at in one go: how long they are, and whether they are what their digests say.
+"""Looks at many message files in one go: how long they are, and whether their contents have their digests.
 
-Of a mailbox of 100,000 messages each microsecond for a file is a tenth of a second. Hence names that begin at
-`messages/` (openat(2)): the kernel walks three folders instead of ten. And the names of many are made at once.
+In a mailbox of 100,000, each microsecond for a file is a tenth of a second. So names begin at `messages/` (openat(2)):
+the kernel walks three folders instead of ten. And the names of many are made at once.
 
-Both look under the names that files have in `messages/`. Of a file that is not there, or cannot be used, they
-say no more than that: the caller looks again, where else it may be, and what is wrong with it.
+Both functions look under the names that files have in `messages/`. When a file is not there, or cannot be used, they
+say only that. The caller then looks where else it may be, and what is wrong with it.
 """
 
 import contextlib
@@ -38,8 +38,8 @@ def sizes(files: MessageFiles, digests: NDArray[np.void]) -> NDArray[np.int64]:
 
 
 def read_through(files: MessageFiles, figures: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which of these message files (`digest`, `size`, `trace`) have so many octets, and a content with that digest:
-    they are read. Raises OSError."""
+    """Which of these message files (`digest`, `size`, `trace`) have that many octets, and a content with that digest.
+    The files are read. Raises OSError."""
     found = np.zeros(len(figures), np.bool_)
     start, close = privatefiles.open_handle, os.close
     with _opened(files) as folder:

@@ -42,8 +42,8 @@ IN_PLACE = "in-place.json"      # this file where they are made in their places,
 
 @frozen
 class AsOf:
-    """Which state a copy for reading has: that of `host` at a Unix time (`moment`, by the clock of that machine), and
-    where the logs of its environments ended then."""
+    """The state that a copy for reading has: the state of `host` at a Unix time (`moment`, by the clock of that
+    machine), and where the logs of its environments ended then."""
 
     host: str
     moment: float
@@ -51,7 +51,7 @@ class AsOf:
 
     @classmethod
     def of(cls, root: Path) -> "AsOf | None":
-        """That of the store there; None where it is no such copy."""
+        """The state of the store there; None where it is no such copy."""
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             found: dict[str, Any] = json.loads(privatefiles.read(root / AS_OF))
             return cls(found["host"], float(found["moment"]),
@@ -64,13 +64,14 @@ class AsOf:
 
 
 def absent(root: Path) -> dict[str, str]:
-    """The partitions that are not here, and the machine that alone has each: this one took its place, and had not been
-    asked to protect them (`onecopy standby create --partition`). Their mailboxes are in the list, and stay there."""
+    """The partitions that are not here, each with the machine that alone has it. This store took that machine's place,
+    and had not been asked to protect them (`onecopy standby create --partition`). Their mailboxes are in the list, and
+    stay there."""
     found = dict[str, str]()
     for path in (root / "partitions").glob(f"[!.]*/{ABSENT}"):
         try:
             found[path.parent.name] = privatefiles.read_text(path).strip()
-        except (OSError, ValueError):   # that it is there counts
+        except (OSError, ValueError):   # the file is there: that is enough
             found[path.parent.name] = "another machine"
     return dict(sorted(found.items()))
 
@@ -81,24 +82,26 @@ def is_absent(folder: Path) -> bool:
 
 
 def only_elsewhere(name: str, host: str) -> str:
-    """What an administrator reads of such a partition."""
+    """The text about such a partition for administrators."""
     return (f"partition {name} is only on {host}, whose place this machine has taken: its mailboxes cannot be used "
             f"until `onecopy standby rejoin`, typed on {host}, has brought it here")
 
 
 def is_down(root: Path) -> bool:
-    """Whether a store has no list of mailboxes, or one that was being made with all else when that was cut off."""
+    """Whether a store has no list of mailboxes, or has one whose making was cut off while all databases were being
+    made."""
     return (root / SCRATCH / IN_PLACE).exists() or not any((root / "mboxlist").glob("*.db"))
 
 
 def is_half_made(root: Path) -> bool:
-    """Whether all databases are being rebuilt (`rebuild`, `tools.spark.apply`), or that was cut off."""
+    """Whether all databases are being rebuilt (`rebuild`, `tools.spark.apply`), or such a rebuild was cut off."""
     scratch = root / SCRATCH
     return (scratch / IN_PLACE).exists() or (scratch / "mboxlist").is_dir() and is_down(root)
 
 
 def require_no_standby(root: Path) -> None:
-    """Nobody opens a standby, nor changes what is in it, but `store/standby`. Raises StoreError UNAVAILABLE."""
+    """Raises StoreError UNAVAILABLE if the store is a standby: only `store/standby` opens one, or changes what is in
+    it."""
     if (root / STANDBY).exists():
         raise StoreError(Problem.UNAVAILABLE, "It is a standby, which follows another back end: onecopy standby "
                                               "promote makes it one that serves")
@@ -110,14 +113,15 @@ def behind_marker(folder: Path) -> Path:
 
 
 def mark_behind(folder: Path) -> None:
-    """Have `userareacheck` look at all files of the partition in that folder. Raises OSError."""
+    """Note that `userareacheck` must look at all files of the partition in that folder. Raises OSError."""
     marker = behind_marker(folder)
     privatefiles.touch(marker)
     sync_folder(marker.parent)
 
 
 def mark_incomplete(folder: Path, *, incomplete: bool) -> None:
-    """Whether message files of the partition in that folder may be of lost records; on disk. Raises OSError."""
+    """Note, on disk, whether message files of the partition in that folder may belong to lost records. Raises OSError.
+    """
     marker = folder / "users" / INCOMPLETE
     if incomplete != marker.exists():
         if incomplete:
@@ -128,7 +132,7 @@ def mark_incomplete(folder: Path, *, incomplete: bool) -> None:
 
 
 def is_incomplete(folder: Path) -> bool:
-    """See `mark_incomplete`: then a message file to which nothing refers may be all that is left of a message."""
+    """See `mark_incomplete`. If so, a message file to which nothing refers may be all that is left of a message."""
     return (folder / "users" / INCOMPLETE).exists()
 
 
@@ -144,8 +148,8 @@ def generations_of_partition(folder: Path) -> list[Path]:
 
 
 def mark_older(folder: Path, *, unclean: bool) -> None:
-    """Have every `store.idx` of the partition compared with its mailbox where it may be older: after an unclean end,
-    and when an older user area has been put back."""
+    """Have every `store.idx` of the partition that may be older than its mailbox compared with it: after an unclean
+    end, and when an older user area has been put back."""
     there, newest = map(read_mark, generations_of_partition(folder))
     if there < newest and not unclean:
         import logging  # here: it is rare, and short commands do without
@@ -157,15 +161,15 @@ def mark_older(folder: Path, *, unclean: bool) -> None:
 
 
 def write_epoch(folder: Path, epoch: int) -> None:
-    """Have the user area of the partition in that folder know the epoch, too; on disk. Raises OSError."""
+    """Write the epoch to the user area of the partition in that folder, too; on disk. Raises OSError."""
     if read_epoch(folder) != epoch:
         make_way(folder, folder / "users" / EPOCH)
         replace_file(folder / "users" / EPOCH, b"%d\n" % epoch)
 
 
 def read_epoch(folder: Path) -> int:
-    """The epoch that the user area knows of; 0 when it knows none. Raises OSError when the disk does not say: with a
-    smaller one UIDs would be given out again."""
+    """The epoch that the user area has; 0 when it has none. Raises OSError when the disk gives no answer: with a
+    smaller epoch UIDs would be given out again."""
     try:
         return int(privatefiles.read(folder / "users" / EPOCH)[:20])
     except ValueError:

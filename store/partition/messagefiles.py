@@ -1,13 +1,13 @@
-"""Message files: one immutable file a message, named by the digest of its content.
+"""Message files: one immutable file for each message, named by the digest of its content.
 
-A message being received is a `Staged` (`store/partition/staged.py`). Its file is `staging/<arrival serial>`; once its
-transaction is on disk the file gets its second name, `messages/3/fa/<mid>`. The first goes when a later sync of the
-whole file system has put the second on disk (`drop_staged_names`): so a name is on disk at every moment, and no
-delivery has to sync a folder of its own. A reader looks under both names.
+A message that is being received is a `Staged` (`store/partition/staged.py`). Its file is `staging/<arrival serial>`.
+Once its transaction is on disk, the file gets its second name, `messages/3/fa/<mid>`. The first name goes when a later
+sync of the whole file system has put the second one on disk (`drop_staged_names`). So at every moment a name is on
+disk, and no delivery has to sync a folder of its own. A reader looks under both names.
 
-The name in `staging/` is on disk before the message comes: empty files are made ahead, many at a time (`make_ready`),
-so that a message only has to sync its own octets. When none is left it makes its file itself, and the folder is synced
-too.
+The name in `staging/` is on disk before the message comes: many empty files are made at a time, beforehand
+(`make_ready`), so that a message only has to sync its own octets. When none is left, the message makes its file itself,
+and the folder is synced, too.
 """
 
 import ctypes
@@ -32,9 +32,9 @@ from store.partition.messagereading import ReadableFiles
 
 log = logging.getLogger(__name__)
 
-FEW_READY = 64              # files that are ready: below that more are made; one MULTIAPPEND takes many at once
-SPARE = ".new"              # ends a name that a file has while it takes the place of another
-FEW_FOLDERS = 8             # that are synced one by one; more of them are synced with all of the file system
+FEW_READY = 64              # when fewer files are ready more are made; one MULTIAPPEND takes many
+SPARE = ".new"              # the end of the name of a file that is about to replace another one
+FEW_FOLDERS = 8             # are synced one by one; for more of them the whole file system is synced
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -45,47 +45,47 @@ class Receiving(Protocol):
 
 
 class Journal(Protocol):
-    """What has messages on disk whose files need not be: a `filejournal.FileJournal`."""
+    """A journal that has messages on disk whose files may not be there yet: a `filejournal.FileJournal`."""
 
     @property
     def holds(self) -> bool:
         """Whether there are any."""
 
     def settle(self, give_names: Callable[[], None]) -> None:
-        """Return when all files that were written before are on disk, and their names. `give_names` is called before
-        each sync; one that fails is counted (`failed_volume_syncs`). Raises OSError."""
+        """Return when all files that were written before are on disk, with their names. `give_names` is called before
+        each sync; a sync that fails is counted (`failed_volume_syncs`). Raises OSError."""
 
     def close(self) -> None:
         """Let go of it."""
 
 
 class MessageFiles(ReadableFiles):
-    """The message files of one partition, which `messagereading` reads. `committed` says whether the databases refer to
-    the file with that digest and serial: a message that has come whole is not removed before it has been asked."""
+    """The message files of one partition; `messagereading` reads them. `committed` says whether the databases refer to
+    the file with that digest and serial. It is asked before a message that has come whole is removed."""
 
     def __init__(self, partition: Path, committed: Callable[[bytes, int], bool] = lambda digest, serial: False) -> None:
         super().__init__(partition)
         self.committed = committed
-        # Serial, digest of what has got its name, and how many syncs of all had failed before it got that.
+        # Serial and digest of a file that has got its name, and how many syncs of all files had failed before.
         self._placed: deque[tuple[int, bytes, int]] = deque()
-        self.receiving: set[weakref.ref[Receiving]] = set()    # while one lives its file is not left over
+        self.receiving: set[weakref.ref[Receiving]] = set()    # while one of these exists, its file is in use
         self._ready: deque[int] = deque()       # serials whose empty files are on disk
         self.few_ready = True           # more should be made ready
         self.journal: Journal | None = None     # this process's
         self._names = -1                # an open descriptor of `staging/`
-        self._syncing = threading.Lock()            # of it: the kernel tells one of those who wait of an error
+        self._syncing = threading.Lock()            # of `staging/`: the kernel reports an error to only one caller
         self.failed_syncs = 0           # of names: whoever gave one before that may have lost it
         self.failed_volume_syncs = 0    # of all: a name that a message was given before the last one may be lost
 
     def make_folders(self) -> None:
-        """All 16 x 256 folders, so that no delivery makes, and must sync, one. Some may be there."""
+        """Make all 16 x 256 folders, so that no delivery makes, and must sync, a folder. Some may be there."""
         outer = [self._staging, self._folder, *(f"{self._folder}/{first}" for first in "0123456789abcdef")]
         for path in chain(outer, self.folders()):
             with suppress(FileExistsError):
                 privatefiles.make_folder(path)
 
     def make_lost_folders(self) -> None:
-        """Make those that a copy of the store leaves out, since nothing is in them. Raises OSError."""
+        """Make the folders that a copy of the store has left out, since nothing is in them. Raises OSError."""
         there = {self._staging, self._folder} if self.staging.is_dir() and self.folder.is_dir() else set()
         for first in "0123456789abcdef" if there else "":
             with suppress(FileNotFoundError):       # listed: looking at each of 4,096 would read as many from the disk
@@ -102,9 +102,9 @@ class MessageFiles(ReadableFiles):
                 yield f"{self._folder}/{first}/{second:02x}"
 
     def sync_names(self, since: int) -> None:
-        """Return when the names in `staging/` are on disk given since `failed_syncs` was `since`. For a thread.
-        Raises StoreError DISK_FULL, UNAVAILABLE; also when a sync of them has failed meanwhile, of which this one says
-        nothing (fsync(2))."""
+        """Return when the names in `staging/` are on disk that were given since `failed_syncs` was `since`. For a
+        thread. Raises StoreError DISK_FULL, UNAVAILABLE; also when another sync of them has failed meanwhile, which
+        this sync would not report (fsync(2))."""
         with self._syncing:
             try:
                 if self._names < 0:
@@ -149,11 +149,11 @@ class MessageFiles(ReadableFiles):
             return None
 
     def give_back(self, serial: int) -> None:
-        """The file that was made ready has not been used."""
+        """Take back the serial of a file that was made ready and has not been used."""
         self._ready.append(serial)
 
     def close(self) -> None:
-        """Let go of the folder, and of the files that were made ready."""
+        """Close the folder, and remove the files that were made ready."""
         while (serial := self.take_ready()) is not None:
             remove_name(self.staged_path(serial))
         if self.journal is not None:
@@ -164,8 +164,9 @@ class MessageFiles(ReadableFiles):
             self._names = -1
 
     def place(self, serial: int, digest: bytes, *, own: bool = True) -> None:
-        """Give a committed message its name; needs no sync, the staged name is still there. That goes later, unless
-        it is not this process's `own`: then only the one that has its file in a journal knows when."""
+        """Give a committed message its second name. This needs no sync: the staged name is still there, and is removed
+        later. If the message is not this process's `own`, it stays: only the process whose journal has the message
+        knows when it may go."""
         staged, final, since = self.staged_path(serial), self.path(digest), self.failed_volume_syncs
         try:
             os.link(staged, final)
@@ -177,7 +178,7 @@ class MessageFiles(ReadableFiles):
             if stands_in_the_way(Path(final)):
                 make_way(self.folder.parent, Path(final))
                 os.link(staged, final)
-            elif not os.path.samefile(staged, final):   # left by a crash; what was committed now is this one
+            elif not os.path.samefile(staged, final):   # left by a crash; this file is the one that was committed now
                 spare = staged + SPARE
                 remove_name(spare)                          # of a recovery that was cut off
                 os.link(staged, spare)
@@ -186,13 +187,13 @@ class MessageFiles(ReadableFiles):
             self._placed.append((serial, digest, since))
 
     def let_go(self, serial: int) -> None:
-        """Nothing refers to that staged file: its name goes together with those of files that have their place. Until
-        then nobody can tell the two apart, not by what they take of the machine either."""
+        """Note that nothing refers to that staged file. Its name is removed together with those of files that have
+        their second name. So until then nobody can tell the two cases apart, also not by the work that they cost."""
         self._placed.append((serial, b"", 0))
 
     def _make_folder(self, final: str) -> bool:
-        """Make the folder of a message file if it is missing, whether it was: not every program that copies a store
-        copies folders without files."""
+        """Make the folder of a message file if it is missing; whether it was missing. Some programs that copy a store
+        leave out empty folders."""
         folder = os.path.dirname(final)
         if os.path.isdir(folder):
             return False
@@ -202,9 +203,9 @@ class MessageFiles(ReadableFiles):
         return True
 
     def put_back(self, digest: bytes, serial: int, lost: int) -> None:
-        """Have a message in place of a file that was lost or cut off, whose serial was `lost`; on disk when this
-        returns, whatever becomes of its own staged name, without which a file journal helps nobody. Raises StoreError.
-        """
+        """Put a message in the place of a file that was lost or cut off, whose serial was `lost`. It is on disk when
+        this returns, whatever becomes of its own staged name: without that name a file journal cannot help. Raises
+        StoreError."""
         final, staged = self.path(digest), self.staged_path(serial)
         try:
             sync_file(Path(staged))
@@ -226,8 +227,8 @@ class MessageFiles(ReadableFiles):
         return frozenset(int(name, 16) for name in os.listdir(self._staging) if _is_serial(name))
 
     def remove(self, digest: bytes, serial: int | None) -> None:
-        """Take the name away, and with a serial the staged one as well. After a crash it may be there again, unless
-        `sync_removed` has been called. Raises OSError."""
+        """Remove the file's name, and with a serial its staged name, too. After a crash a name may be there again,
+        unless `sync_removed` has been called. Raises OSError."""
         path = self.path(digest)
         try:
             os.unlink(path)
@@ -237,8 +238,8 @@ class MessageFiles(ReadableFiles):
             remove_name(self.staged_path(serial))
 
     def sync_removed(self, digests: Collection[bytes]) -> None:
-        """Return when the names that `remove` has taken away are not on disk any more. (A staged one may be, but when
-        nobody knows its serial the next start sweeps it.) For a thread. Raises OSError."""
+        """Return when the names that `remove` has removed are gone from the disk, too. (A staged name may stay; but
+        when nobody knows its serial, the next start sweeps it.) For a thread. Raises OSError."""
         folders: dict[str, None] = {}
         for digest in digests:
             folders[os.path.dirname(self.path(digest))] = None
@@ -250,13 +251,13 @@ class MessageFiles(ReadableFiles):
                 sync_folder(Path(folder))
 
     def drop_staged_names(self) -> int:
-        """Put the names that `place` gave on disk, with the files that only a journal has there, and take the staged
-        ones away, and those that were let go; how many. For a thread: it syncs. Raises OSError: then all stay. Names
-        that were given before a sync that failed, or during it, are given once more before the next one, which would
-        not say that they are not on disk (fsync(2))."""
+        """Put on disk the names that `place` gave, with the files that only a journal has there. Then remove the staged
+        names, and those that were let go; how many. For a thread: it syncs. Raises OSError: then all stay. When a sync
+        has failed, the names that were given before or during it are given again before the next sync, which would not
+        report that they are not on disk (fsync(2))."""
         # Taken before the sync: what `place` adds meanwhile, in another thread, may not be covered by it.
         placed = list[tuple[int, bytes, int]]()
-        with suppress(IndexError):          # who settles a full journal takes some at the same time
+        with suppress(IndexError):          # a thread that settles a full journal takes some, too
             for _ in range(len(self._placed)):
                 placed.append(self._placed.popleft())
         journal, give_names = self.journal, partial(self._give_names, placed)
@@ -275,8 +276,8 @@ class MessageFiles(ReadableFiles):
         return len(placed)
 
     def _give_names(self, placed: Iterable[tuple[int, bytes, int]]) -> None:
-        """Take those of these names away that a sync that failed may have lost, and give them anew, so that the folders
-        are written again. Raises OSError: the next call gives what this one has only taken away."""
+        """Remove those of these names that a failed sync may have lost, and give them again, so that the folders are
+        written again. Raises OSError: the next call then gives the names that this one has only removed."""
         for serial, digest, since in placed:
             if not digest or since == self.failed_volume_syncs:     # it was let go, and has no other name; or is safe
                 continue
@@ -289,8 +290,8 @@ class MessageFiles(ReadableFiles):
                 os.link(staged, final)
 
     def recover(self, mid_of: Callable[[int], bytes | None]) -> None:
-        """After a crash: finish what was committed, sweep the rest. `mid_of` gives the digest of a committed serial.
-        What is not of the store stays: it is for `store/check/layout.py`."""
+        """After a crash: finish what was committed, and sweep the rest. `mid_of` gives the digest of a committed
+        serial. Files that do not belong to a store stay: they are for `store/check/layout.py`."""
         with os.scandir(self._staging) as entries:
             files = sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
         for name in files:
@@ -309,7 +310,7 @@ class MessageFiles(ReadableFiles):
                     log.error("%s has no place: %s: %s", path, self.path(digest), error.strerror)
 
     def left(self, age: float) -> list[int]:
-        """Serials of the files in `staging/` that nothing in this process takes care of; not written to for `age`
+        """Serials of the files in `staging/` that nothing in this process uses, and that were not written to for `age`
         seconds."""
         before = time.time() - age
         serials = [int(entry.name, 16) for entry in os.scandir(self.staging) if _is_serial(entry.name)
@@ -323,7 +324,7 @@ class MessageFiles(ReadableFiles):
         log.info("swept %s: it had not been committed", self.staged_path(serial))
 
     def volume(self) -> tuple[int, int]:
-        """Octets of the volume that are free for us, and that are used. Raises StoreError UNAVAILABLE."""
+        """How many octets of the volume are free for us, and how many are used. Raises StoreError UNAVAILABLE."""
         try:
             figures = os.statvfs(self.folder)
         except OSError as error:
@@ -332,8 +333,8 @@ class MessageFiles(ReadableFiles):
 
 
 class Volume:
-    """A file system to which files are written that are to be on disk together. It is opened before they are written:
-    so `sync` learns of every write that has failed since (syncfs(2))."""
+    """A file system to which files are written that will be put on disk together. It is opened before they are written,
+    so that `sync` reports every write that has failed since (syncfs(2))."""
 
     def __init__(self, folder: Path) -> None:
         try:
@@ -363,9 +364,9 @@ def sync_file_system(folder: Path | int) -> None:
 
 
 def _remove_again(path: str) -> None:
-    """Give the name to an empty file and take it away, so that the next sync writes its folder: whoever took it away
-    before may have met a sync that failed, and one that has nothing to write says nothing of that (fsync(2)). Raises
-    OSError. After a crash in between the file is there, is no message to anybody, and is removed with its record."""
+    """Give the name to an empty file, and remove it, so that the next sync writes its folder. The earlier removal may
+    have met a sync that failed, and a sync with nothing to write reports nothing (fsync(2)). Raises OSError. After a
+    crash in between the empty file is there; it is no message to anybody, and is removed with its record."""
     try:
         os.close(privatefiles.open_handle(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
     except FileNotFoundError:       # the folder is missing, too

@@ -1,10 +1,10 @@
-"""Reading message files: where they are, opened, read in one piece, and compared with their digests.
+"""Reading message files: where they are; opening them; reading them in one piece; comparing them with their digests.
 
-What clients read of messages is compared with its digest first (`Settings.verify_reads`): what a disk gives back wrong
-is reported, and not shown. Large messages are sent while they are read, so they are left to `scrub`.
+A message is compared with its digest before a client gets it (`Settings.verify_reads`): what a disk gives back wrong is
+reported, and not shown. Large messages are sent while they are read, so `scrub` checks those.
 
-The trace header in front is not in the digest, since every delivery of the message has another one. Its own sum is in
-it, behind the id of the delivery in Received (an Atom of RFC 5321 §4.4).
+The trace header in front is not in the digest, since every delivery of the message has another one. It has a sum of its
+own, behind the id of the delivery in Received (an Atom of RFC 5321 §4.4).
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from store.errors import Problem, StoreError, disk_problem
 
 MID_OCTETS = 32             # BLAKE2b, 256 bits
 SPILL = 128 * 1024          # octets kept in memory before the file is made, and between writes to it
-READING = os.O_RDONLY | os.O_NONBLOCK       # a pipe that stands in the place of a file has nobody wait
+READING = os.O_RDONLY | os.O_NONBLOCK       # so nobody waits for a pipe that is in the place of a file
 LARGEST = 64 << 10          # octets of a message file that is compared
 SUM = 8                     # hexadecimal digits
 _MARK, _NEXT = b"=", b";\r\n\t"           # what stands around the sum; behind _NEXT come the date and CRLF
@@ -35,7 +35,7 @@ _FIELD = re.compile(rb"[^\x00-\x20:\x7f]+[ \t]*:[^\n]*\n(?:[ \t][^\n]*\n)*")
 
 
 class Journalled(Protocol):
-    """Messages that a file journal has, and the disk perhaps not: a `filejournal.LeftMessages`."""
+    """Messages that a file journal has, and the disk may not have: a `filejournal.LeftMessages`."""
 
     def has(self, serial: int) -> bool:
         """Whether the message of that arrival serial is there."""
@@ -45,8 +45,8 @@ class Journalled(Protocol):
 
 
 class ReadableFiles:
-    """The message files of one partition: `messages/` and `staging/`. `journalled`: what is read in the place of
-    files, where nobody writes them (`filejournal`)."""
+    """The message files of one partition: `messages/` and `staging/`. `journalled` is read instead of files in a store
+    that nobody writes to (`filejournal`)."""
 
     journalled: Journalled | None = None
 
@@ -65,8 +65,8 @@ class ReadableFiles:
         return f"{self._staging}/{serial:016x}"
 
     def locate(self, digest: bytes, serial: int) -> Path | None:
-        """Where the file is now; None: nowhere. Raises StoreError UNAVAILABLE when the disk does not say so, since a
-        message must not be taken for lost then."""
+        """Where the file is now; None: nowhere. Raises StoreError UNAVAILABLE when the disk gives no answer: then the
+        message must not count as lost."""
         found = self._found(digest, serial)
         return None if found is None else Path(found[0])
 
@@ -84,7 +84,7 @@ class ReadableFiles:
         return None
 
     def may_be_there(self, digest: bytes, serial: int) -> bool:
-        """Whether the file is somewhere, or the disk does not say that it is not."""
+        """Whether the file is somewhere, or the disk does not say that it is nowhere."""
         try:
             return self.locate(digest, serial) is not None
         except StoreError:
@@ -116,9 +116,9 @@ class ReadableFiles:
 
     def beginnings(self, digests: Iterable[bytes], serials: Iterable[int],
                    ends: Iterable[int]) -> Iterator[bytes | None]:
-        """Of each message file so many octets; None for one that cannot be read or does not have so many.
+        """The first so many octets of each message file; None for a file that cannot be read or is shorter.
 
-        A file costs the three system calls and next to nothing else: this is what a search in many files waits for.
+        A file costs three system calls and next to nothing else, since a search in many files waits for this.
         """
         return map(self.beginning, digests, serials, ends)
 
@@ -143,20 +143,21 @@ class ReadableFiles:
             return None
 
     def is_whole(self, digest: bytes, serial: int, octets: int) -> bool:
-        """Whether the file that a reader would open is there, and has so many octets. Raises StoreError UNAVAILABLE
-        when the disk does not say so: what is only referred to would be taken for lost, and left out of a copy."""
+        """Whether the file that a reader would open is there, and has that many octets. Raises StoreError UNAVAILABLE
+        when the disk gives no answer: otherwise the file would count as lost, and would be left out of a copy."""
         found = self._found(digest, serial)
         return found is not None and found[1].st_size == octets
 
     def seems_whole(self, digest: bytes, serial: int, octets: int) -> bool:
-        """`is_whole`, for who has the content at hand: it takes the place of a file that cannot be looked at, too."""
+        """As `is_whole`, for a caller that has the content at hand: a file that cannot be looked at is replaced by it,
+        too."""
         try:
             return self.is_whole(digest, serial, octets)
         except StoreError:
             return False
 
     def will_need(self, digest: bytes) -> None:
-        """Somebody will soon read that file, if it is there: have the system read it into memory meanwhile."""
+        """Have the system read that file into memory, if it is there: somebody will soon read it."""
         try:
             handle = privatefiles.open_handle(self.path(digest))
         except OSError:
@@ -229,9 +230,10 @@ class MessageFile:
 
 
 def starts(head: bytes) -> Iterator[int]:
-    """Where the content may begin that a file with this head holds, the likely places first.
+    """Where in a file with this head the content may begin, the likely places first.
 
-    A trace header is Return-Path and one Received field (RFC 5321 §4.4); what has none has neither or only Received.
+    A trace header is Return-Path and one Received field (RFC 5321 §4.4). A file without one has neither, or only
+    Received.
     """
     own = _OWN.match(head)
     if own is not None:

@@ -74,14 +74,14 @@ PLENTY = 1 << 30                        # octets that nobody writes within a fif
 PART = ".part"                          # behind the name of a snapshot that is being made
 BEFORE_END = 60                         # seconds before the last write of a process that was killed in which it may
                                         # have delivered without an answer
-TOLD_TOGETHER = 8                       # mailboxes that a transaction changed, of which others hear what it changed
+TOLD_TOGETHER = 8                       # mailboxes of a transaction, at most, of which others hear what changed in each
 
 T = TypeVar("T")
 
 
 class Partition:
-    """See the module's text. `recover` is for the one process that opens the store first; `broken`: see `Env`.
-    `databases`: a copy of them, which is only read, in the place of those on the volume (`store/readonly`)."""
+    """See the module's text. `recover` is for the process that opens the store first; `broken`: see `Env`. `databases`:
+    a copy of them, which is only read, instead of those on the volume (`store/readonly`)."""
 
     def __init__(self, folder: Path, settings: Settings, news: News, *, recover: bool, broken: Callable[[], None],
                  write_freeze: WriteFreeze | None = None, databases: Path | None = None) -> None:
@@ -124,14 +124,14 @@ class Partition:
         self.recorder: Recorder | None = None           # the store's
         self.serials = Serials(self, self.env.table("cache.db", page=16384))
         self._roomy_until = -1.0
-        self._left: set[int] = set()        # of files in `staging/` that seemed to be forgotten at the last `sweep`
+        self._left: set[int] = set()        # of files in `staging/` that seemed forgotten at the last `sweep`
         self.views = MailboxViews(self)
         news.learn(self.number, lambda change: self.views.remember(
             change.mailbox, change.before, change.chunks))
         self.unwritten = Unwritten()
         self.damaged: set[MailboxId] = set()        # mailboxes whose index was found damaged, to be repaired
         self.outdated: set[MailboxId] = set()       # those whose `store.idx` knows more: see `recovery.newerfiles`
-        self.taken_in = list[tuple[int, int, int]]()    # of how many messages, of which the log has not been told yet
+        self.taken_in = list[tuple[int, int, int]]()    # numbers that the log does not have yet
         self.merged = dict[MailboxId, int]()        # of these the one that was written then has been taken in
         self.epoch = self._begin(recover)
         self._gaps = generations.gaps(self.states)
@@ -139,7 +139,7 @@ class Partition:
 
     @staticmethod
     def make(folder: Path) -> None:
-        """The folders of a new partition, on disk when this returns. Some may be there."""
+        """Make the folders of a new partition, on disk when this returns. Some may be there."""
         privatefiles.make_folder(folder / "index", parents=True, exist_ok=True)
         privatefiles.make_folder(folder / "users", exist_ok=True)
         MessageFiles(folder).make_folders()
@@ -147,7 +147,7 @@ class Partition:
             sync_folder(made)
 
     def _begin(self, recover: bool) -> int:
-        """Count an unclean end, take up what it left in `staging/`; the epoch."""
+        """Count an unclean end, and take up what it left in `staging/`. Returns the epoch."""
         def count(txn: Txn) -> int:
             data = self.states.get_to_change(META_KEY, txn)
             epoch, serial, written = meta_of(data, f"Partition {self.name}") if data else (1, 1, FORMAT)
@@ -189,9 +189,9 @@ class Partition:
         return epoch
 
     def _known_epoch(self) -> int:
-        """That which whoever recovered the partition has on disk; 0: there is something to write. So who joins changes
-        nothing, and waits for no disk and no standby. Raises StoreError UNAVAILABLE when it was an earlier version,
-        which runs on: it could not read what this one writes."""
+        """The epoch that the first process of the store has on disk; 0: something must be written. So a process that
+        joins changes nothing, and waits for no disk and no standby. Raises StoreError UNAVAILABLE when that process is
+        of an earlier version, which runs on: it could not read what this version writes."""
         stored = transact(self.env, lambda txn: self.states.get(META_KEY, txn), reads=True)
         epoch, _, written = meta_of(stored, f"Partition {self.name}") if stored else (0, 0, FORMAT)
         if written != FORMAT and not self.read_only:
@@ -204,7 +204,7 @@ class Partition:
         self.env.flush()
 
     def flush_here(self) -> None:
-        """`flush` for what nobody is told of: it waits for no standby."""
+        """As `flush`, for changes that nobody is told of: it waits for no standby."""
         second = self.env.second
         if second is None or not second.shared[STATE_AT]:
             self.env.flush()
@@ -228,8 +228,8 @@ class Partition:
             sync_folder(self._unclean.parent)
 
     def went_through(self, generation: int) -> bool:
-        """Whether what was written at that generation of the databases is of the same course of events as they are:
-        they may be an older copy that has gone on."""
+        """Whether these databases have gone through that generation. If not, they are an older copy that has gone on by
+        itself."""
         return not any(last < generation < start for last, start in self._gaps)
 
     def user_folder(self, user: str) -> Path:
@@ -265,7 +265,7 @@ class Partition:
             self._roomy_until = now + 0.2
 
     def is_full(self) -> bool:
-        """Whether it takes no more mail."""
+        """Whether the partition takes no more mail."""
         try:
             self.check_room()
         except StoreError:
@@ -277,7 +277,7 @@ class Partition:
         return free >= self.settings.disk_reserve and not used * 100 >= (used + free) * threshold > 0
 
     def has(self, mailbox: MailboxId) -> bool:
-        """Whether the mailbox is here, and neither on its way elsewhere nor deleted."""
+        """Whether the mailbox is here, and is neither on its way elsewhere nor deleted."""
         data = self.states.glance(state_key(mailbox))
         return data is not None and is_here(data)
 
@@ -289,10 +289,10 @@ class Partition:
         return charged_root(data)
 
     def sweep(self, age: float) -> int:
-        """Take up files in `staging/` that this process made and forgot, if older than `age` seconds; how many.
+        """Take up the files in `staging/` that this process made and forgot, if older than `age` seconds; how many.
 
-        What was committed gets its place, the rest goes. For a thread. A file must have been found by two calls: one
-        that was made ready may be on its way to its message when we look.
+        A committed file gets its place, any other one is removed. For a thread. A file must have been found by two
+        calls: one that was made ready may be on its way to its message at this moment.
         """
         own = set(filter(self.serials.took, self.files.left(age)))
         again, self._left = own & self._left, own
@@ -301,7 +301,7 @@ class Partition:
         return len(again)
 
     def take_up(self, serial: int) -> None:
-        """A file in `staging/` that nothing takes care of any more gets its place if it was committed, else it goes."""
+        """Give a file in `staging/` that nothing uses any more its place if it was committed; else remove it."""
         transact(self.env, lambda txn: self._take_up(serial, txn))
 
     def _is_committed(self, digest: bytes, serial: int) -> bool:
@@ -309,7 +309,7 @@ class Partition:
         return stored is not None and serial_of(stored) == serial
 
     def place_if_committed(self, serial: int) -> None:
-        """Give the message of that file in `staging/` its name, if it was committed: as its process is about to."""
+        """Give that file in `staging/` its second name if it was committed: its process was about to do so."""
         digest = self.serials.committed_digest(serial)
         if digest is not None and not os.path.exists(self.files.path(digest)):
             self.files.place(serial, digest, own=self.serials.took(serial))
@@ -322,7 +322,7 @@ class Partition:
             self.files.place(serial, digest)
 
     def skip_to(self, epoch: int, serial: int) -> None:
-        """Go on from this epoch, and give out neither this serial nor smaller ones: the partition is rebuilt."""
+        """Go on from this epoch, and give out only serials above this one: the partition is rebuilt."""
         def work(txn: WriteTxn) -> None:
             self.states.put(META_KEY, META.pack(epoch, serial + 1, FORMAT), txn.handle)
 
@@ -333,13 +333,13 @@ class Partition:
         write_epoch(self.folder, epoch)
 
     def kept_since(self) -> int:
-        """The Unix time of the oldest snapshot: the message files that had references then must stay. While the volume
-        with the snapshots is missing, all must."""
+        """The Unix time of the oldest snapshot: message files that had references then must stay. While the volume with
+        the snapshots is missing, all must stay."""
         missing = not all(folder.is_dir() for folder in self._snapshots[1:]) and self.env.logs.kept() is not None
         return 1 if missing else min(self.snapshots(), default=_FOREVER)
 
     def snapshots(self) -> list[int]:
-        """The Unix times of the snapshots that there are, and of one that is being made."""
+        """The Unix times of the snapshots, and of one that is being made."""
         names = [name for folder in self._snapshots if folder.is_dir() for name in os.listdir(folder)]
         times = [snapshot_time(name.removesuffix(PART)) for name in names]
         return [time for time in times if time is not None]
@@ -347,7 +347,7 @@ class Partition:
     # Writing
 
     def record(self, recorder: Recorder) -> None:
-        """Have what happens from now on recorded for those who want to hear of it."""
+        """Record events from now on for the receivers that want them."""
         self.recorder = recorder
         self.quotas.noticed = QuotaRecording(recorder, self.outbox, self.quotas).noticed
 
@@ -431,8 +431,8 @@ class Partition:
             raise NotAtOnce from None
 
     def all_states(self, txn: Txn = None) -> Iterator[tuple[MailboxId, MailboxState]]:
-        """Every mailbox that has figures here, also those that were deleted and not purged yet; within a transaction
-        they stay as they are."""
+        """Every mailbox that has figures here, also those that were deleted and not purged yet. Within a transaction
+        they do not change."""
         for key, data in self.states.scan(b"\x00\x00\x00\x01", txn=txn, hold=txn is not None):
             yield MailboxId(int.from_bytes(key, "big")), MailboxState.from_bytes(data, self.epoch)
 
@@ -448,7 +448,7 @@ class Partition:
         return values
 
     def found_damage(self, mailbox: MailboxId) -> None:
-        """The mailbox cannot be read until it has been repaired, which housekeeping does; say so once."""
+        """Note that the mailbox cannot be read until housekeeping has repaired it; log this once."""
         if mailbox not in self.damaged:
             self.damaged.add(mailbox)
             log.error("the index of mailbox %d on partition %s is damaged", mailbox, self.name)
@@ -459,14 +459,15 @@ class Partition:
         return self.files.open(digest, serial, header_length, size, self.private_headers.find(head))
 
     def _seen(self, digest: bytes, record: MessageRecord) -> MessageRecord:
-        """The record of a message file, with what it says itself."""
+        """The record of a message file, completed by what the file itself says."""
         return seen(self.files, digest, record)
 
     def look_at_file(self, digest: bytes) -> MessageRecord | None:
-        """The record of a message file, which is looked at now if nobody has done so since databases were rebuilt.
+        """The record of a message file. If nobody has looked at the file since databases were rebuilt, it is looked at
+        now.
 
-        Raises StoreError CORRUPT when it is missing or damaged; once it has been restored it is looked at again;
-        UNAVAILABLE when the disk does not say what is in it.
+        Raises StoreError CORRUPT when the file is missing or damaged; once it has been restored it is looked at again.
+        Raises UNAVAILABLE when the disk gives no answer.
         """
         record = self.refs.find(digest, raw=True)
         if record is None or record.trace != UNSEEN_TRACE:

@@ -1,9 +1,9 @@
-"""Which processes have a store open: who is the first (and runs recovery), who is the last, who died in it, and who is
-the server.
+"""Which processes have a store open: which is the first (it runs recovery), which is the last, which have died in the
+store, and which is the server.
 
-All of it hangs on flock(2), which a killed process cannot leave behind. Coming and going happen one at a time, behind a
-door; whoever is inside holds the lock of a file of its own. The file has its lock before it has its name, and loses its
-name before its lock: so a file whose lock is free is that of a process that died inside, and anybody can look at any
+All of this depends on flock(2): a killed process cannot leave such a lock behind. Processes come and go one at a time,
+behind a door. A process that is inside holds the lock of a file of its own. The file gets its lock before its name, and
+loses its name before its lock: so when a file's lock is free, its process has died inside. Anybody can look at any
 time.
 """
 
@@ -24,14 +24,15 @@ from store.errors import Problem, StoreError
 
 WAIT = 20.0         # seconds that a process waits to come in while one that died keeps a store from being used
 STEP = 0.02
-DOOR = "door.lock"  # the file whose lock whoever comes or goes has, in the folder `run`
+DOOR = "door.lock"  # in the folder `run`; a process that comes or goes holds its lock
 _LONGEST = 100      # octets of what a process calls itself
 _numbers = itertools.count()
 
 
 @frozen
 class Inside:
-    """A process that has the store open, or had when it died. `who` is what it called itself ("onecopy deliver")."""
+    """A process that has the store open, or had it open when it died. `who` is what it called itself ("onecopy
+    deliver")."""
 
     pid: int
     who: str
@@ -44,9 +45,9 @@ class Inside:
 class ProcessRegistry:
     """This process's place in a store. `alone`: no other process was in it when this one came.
 
-    The door stays shut until `uidskip`. While one has died inside and others are still there, nobody comes in, as they
-    may hang on its locks, and so may who comes: they must leave first, and the first one after them recovers the store.
-    Raises StoreError UNAVAILABLE when they have not left after `wait` seconds.
+    The door stays shut until `uidskip`. While one has died inside and others are still there, nobody comes in:
+    processes that are there, or come, may wait for ever for its locks. All must leave first, and the next process
+    recovers the store. Raises StoreError UNAVAILABLE when they have not left after `wait` seconds.
     """
 
     def __init__(self, folder: Path, who: str = "", wait: float = WAIT) -> None:
@@ -62,7 +63,7 @@ class ProcessRegistry:
             self._inside = _lock(hidden)
             self._own = hidden.rename(self._folder / name)
         except BaseException:
-            self.opened()                           # a process that lives on must not keep all others out
+            self.opened()                           # a process that goes on must not keep all others out
             raise
 
     def _come(self, deadline: float) -> bool:
@@ -81,7 +82,7 @@ class ProcessRegistry:
             time.sleep(STEP)
 
     def opened(self) -> None:
-        """The store is open, or is not to be: let the next ones in."""
+        """Let the next processes in: the store is open, or will not be opened."""
         if self._door >= 0:
             os.close(self._door)
             self._door = -1
@@ -94,7 +95,7 @@ class ProcessRegistry:
         return not dead and all(other.path == self._own for other in living)
 
     def leave(self) -> None:
-        """Be out of it. Where the name cannot be taken away, this process counts as one that died in the store."""
+        """Leave the store. If the name cannot be removed, this process counts as one that died in the store."""
         with contextlib.suppress(OSError):
             self._own.unlink(missing_ok=True)
         for handle in (self._inside, self._door):
@@ -104,9 +105,9 @@ class ProcessRegistry:
 
 
 def look(folder: Path) -> tuple[list[Inside], list[Inside]]:
-    """Those that have the store open, whose `run` folder this is, and those that died with it open.
+    """The processes that have the store of this `run` folder open, and those that died with it open.
 
-    The latter are listed until the next process comes in alone, to recover the store. Raises OSError when the folder
+    The dead are listed until the next process comes in alone, to recover the store. Raises OSError when the folder
     cannot be read.
     """
     living, dead = [], []
@@ -117,28 +118,28 @@ def look(folder: Path) -> tuple[list[Inside], list[Inside]]:
         with contextlib.suppress(FileNotFoundError):
             if _is_held(path, other.pid):
                 living.append(other)
-            elif path.exists():                     # or else it has just left
+            elif path.exists():                     # else it has just left
                 dead.append(other)
     return living, dead
 
 
 def strangers(folder: Path, own: Collection[int]) -> bool:
-    """Whether others than these processes have the store open, or died with it open (`look`). It opens no file."""
+    """Whether other processes than these have the store open, or died with it open (`look`). It opens no file."""
     return any(other.pid not in own for other in _inside(folder / "inside"))
 
 
 def _inside(folder: Path) -> Iterator[Inside]:
-    """All that came in, in order of name, and have not left."""
+    """The files of all processes that came in and have not left, in order of name."""
     with contextlib.suppress(FileNotFoundError):
         for name in sorted(os.listdir(folder)):
             pid, _, rest = name.partition(".")
-            if pid:                                     # else it is on its way in
+            if pid:                                     # else it is coming in just now
                 yield Inside(int(pid) if pid.isdecimal() else 0, rest.partition(".")[2], folder / name)
 
 
 def _is_held(path: Path, pid: int) -> bool:
-    """Whether that process has the store open. Of a file that cannot be looked at (it is root's, no descriptor is left,
-    the disk fails) nothing but whether there is such a process. Raises FileNotFoundError."""
+    """Whether that process has the store open. If its file cannot be looked at (it is root's, no descriptor is left,
+    the disk fails), whether there is such a process. Raises FileNotFoundError."""
     try:
         return is_held(path)
     except FileNotFoundError:
@@ -148,7 +149,7 @@ def _is_held(path: Path, pid: int) -> bool:
 
 
 def forget_dead(folder: Path) -> None:
-    """Forget those that died, if nobody is inside: whoever comes next is alone, and recovers the store."""
+    """Forget the processes that died, if nobody is inside: the next one is then alone, and recovers the store."""
     admission = _open(folder / DOOR)
     try:
         fcntl.flock(admission, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -173,7 +174,7 @@ def claim(path: Path) -> int:
 
 
 def server(path: Path) -> int:
-    """The process that owns the store as its server; 0: none does."""
+    """The number of the process that owns the store as its server; 0: there is none."""
     try:
         handle = privatefiles.open_handle(path)
     except FileNotFoundError:
@@ -189,8 +190,8 @@ def server(path: Path) -> int:
 
 
 def open_server(path: Path) -> tuple[int, int] | None:
-    """That process, and a handle (pidfd_open(2)) that never means another one which gets its number; None: there is
-    none. Raises PermissionError."""
+    """The server's process, and a handle (pidfd_open(2)), which never means another process that gets the same number.
+    None: there is none. Raises PermissionError."""
     pid = server(path)
     if not pid:
         return None
@@ -210,8 +211,9 @@ def _clear(inside: Path) -> None:
 
 
 def _is_file(path: Path) -> bool:
-    """Whether it may be a process's: a folder, a link or a pipe is a stranger's, whatever its name, and stays for
-    `onecopy check` to name. It would keep all out, as one that died inside and cannot be cleared away."""
+    """Whether it may be a process's file. A folder, a link or a pipe is not ours, whatever its name: it is left for
+    `onecopy check` to name. Otherwise it would keep all processes out, as one that died inside and cannot be cleared
+    away."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except FileNotFoundError:           # it has just left
@@ -251,7 +253,7 @@ def partitions_version(root: Path) -> tuple[int, ...]:
 
 
 def use_partitions(root: Path, names: list[str]) -> None:
-    """Have these partitions in use."""
+    """Set the partitions that are in use."""
     path = root / "run" / "partitions"
     new = path.with_name("partitions.new")
     privatefiles.write(new, "".join(f"{name}\n" for name in sorted(names)))
@@ -259,7 +261,7 @@ def use_partitions(root: Path, names: list[str]) -> None:
 
 
 def leave_partition(root: Path, name: str) -> None:
-    """No process opens the partition any more. For a process that is alone in the store."""
+    """Note that no process opens the partition any more. For a process that is alone in the store."""
     names = partitions_in_use(root)
     if names is not None and name in names:
         use_partitions(root, [other for other in names if other != name])

@@ -1,7 +1,7 @@
-"""The records of large mailboxes as this process holds them: few arrays, however many views and sessions there are.
+"""The records of large mailboxes, as this process holds them: few arrays, for any number of views and sessions.
 
-What a view shows never changes while anybody holds a part of it. An array that nobody holds is brought up to date
-where it differs, for the next view: so what a change costs does not depend on the size of the mailbox.
+What a view shows never changes while anybody holds a part of it. For the next view, an array that nobody holds is
+brought up to date where it differs. So the cost of a change does not depend on the size of the mailbox.
 """
 
 import threading
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from store.tables.index import ROW, Rows, lay_out, octets_in, spans
 from store.tables.state import Mailbox, MailboxState
 
-LARGE = 1000                # records from which on a mailbox has arrays here; fewer are copied in no time
+LARGE = 1000                # a mailbox with so many records has arrays here; fewer are copied quickly
 FREE = 64 << 20             # octets, about, of arrays that nobody holds
 LAST = 50_000               # records of views of small mailboxes that are kept, 5 MB
 EACH = 3                    # arrays of a mailbox, as this reader sees it, that are remembered
@@ -28,7 +28,7 @@ _ONE = np.dtype((np.void, ROW.itemsize))
 
 @frozen(eq=False)
 class Records:
-    """The records of a mailbox as they were when it had these figures; who has this, holds them."""
+    """The records of a mailbox, as they were when it had these figures. Whoever has this object holds them."""
 
     state: MailboxState
     rows: Rows
@@ -37,8 +37,8 @@ class Records:
 
 @frozen(eq=False)
 class Step:
-    """A change of a mailbox: of one record's system flags, or a record that `arrives`. HIGHESTMODSEQ before it (it is
-    one more afterwards), the figures after it and the record, both as they are stored."""
+    """One change of a mailbox: of one record's system flags, or a record that `arrives`. It has HIGHESTMODSEQ before
+    the change (afterwards it is one more), and the figures after it and the record, both in their stored form."""
 
     before: int
     figures: bytes
@@ -51,7 +51,8 @@ class Step:
 class Copy:
     """The records of a mailbox at one MODSEQ, in memory that has room for more.
 
-    All that is seen of it are parts of one array; when that is gone, nobody holds it, and the memory may be changed.
+    Everything that is shown of it is a part of one array. When that array is gone, nobody holds it, and the memory may
+    be changed.
     """
 
     state: MailboxState
@@ -66,7 +67,7 @@ class Copy:
 
     @classmethod
     def with_room(cls, state: MailboxState, count: int) -> "Copy":
-        """An empty one for so many records, and for some more if they are many."""
+        """An empty copy with room for that many records, and for some more if they are many."""
         room = count + (count // ROOM + ROOM if count >= LARGE else 0)
         return cls(state, np.empty(0, np.uint32), np.empty(room * ROW.itemsize, np.uint8).data)
 
@@ -85,9 +86,9 @@ class Copy:
         return Records(self.state, rows, self.uids)
 
     def fill(self, state: MailboxState, source: Records | Mailbox, pieces: Pieces) -> bool:
-        """Let it be `source`, which may be its own, with the records of some chunks put in the place of theirs.
+        """Set the records to `source`, with the records of some chunks replaced. `source` may be this copy's own array.
 
-        False when there is no room; then it is as it was.
+        False when there is no room; then nothing has changed.
         """
         uids = source.uids
         begins, ends = spans(uids, np.array([number for number, _ in pieces], np.int64))
@@ -124,7 +125,7 @@ class Copy:
         return True
 
     def _extend(self, uids: NDArray[np.uint32], arrived: NDArray[np.uint32]) -> None:
-        """Let `uids` be these and those behind them, if it can be without a copy of all."""
+        """Add the records behind these, if that needs no copy of all records."""
         count = len(uids) + len(arrived)
         if self._numbers is None or uids is not self.uids or count > len(self._numbers):
             self._numbers = np.empty(count + count // ROOM + ROOM, np.uint32)
@@ -133,8 +134,8 @@ class Copy:
         self.uids = self._numbers[:count]
 
     def catch_up(self, steps: Sequence[Step], figures: MailboxState) -> bool:
-        """Let it be what it was with these changes of single records, after which the mailbox has those figures. False
-        when there is no room; then it is as it was."""
+        """Apply these changes of single records, after which the mailbox has those figures. False when there is no
+        room; then nothing has changed."""
         size, arrived = ROW.itemsize, []
         for step in steps:
             if step.arrives:
@@ -150,7 +151,7 @@ class Copy:
         return True
 
     def load(self, state: MailboxState, values: Sequence[bytes]) -> bool:
-        """Let it be the records of these chunks, as they are stored. False when there is no room."""
+        """Set the records to those of these chunks, in their stored form. False when there is no room."""
         octets = octets_in(values)
         if octets > self.memory.nbytes:
             return False
@@ -160,20 +161,20 @@ class Copy:
         return True
 
     def show(self, rows: Rows) -> None:
-        """Let it be these records, which have the same UIDs."""
+        """Set the records to these, which have the same UIDs."""
         np.frombuffer(self.memory, _ONE)[:len(rows)] = rows.view(_ONE)
 
 
 def is_longer(uids: NDArray[np.uint32], before: NDArray[np.uint32]) -> bool:
-    """Whether the one array is the other with more behind it, as far as their places tell: both are a first part of one
-    that is only added to."""
+    """Whether one array is the other one with more records at its end. This is told by their addresses: both must be
+    the beginning of an array that only grows."""
     return (uids.base is before.base is not None and len(uids) >= len(before)
             and uids.__array_interface__["data"] == before.__array_interface__["data"])
 
 
 class LastViews:
-    """The last view of each small mailbox, of those that were asked for last: who selects one again need not read it
-    again. Records that several views share are counted for each."""
+    """The last view of each small mailbox, for those that were asked for last, so that selecting one again reads
+    nothing. Records that several views share are counted for each."""
 
     def __init__(self) -> None:
         self._views: OrderedDict[int, Mailbox] = OrderedDict()
@@ -183,7 +184,7 @@ class LastViews:
         """That of a mailbox."""
 
     def put(self, view: Mailbox) -> None:
-        """Keep it, unless its mailbox is large, or it is that of one reader alone."""
+        """Keep the view, unless its mailbox is large, or it belongs to one reader alone."""
         if view.reader or len(view.rows) >= LARGE:
             return
         with self._lock:
@@ -194,7 +195,7 @@ class LastViews:
                 self._drop(self._views.popitem(last=False)[1])
 
     def forget(self, mailbox: int) -> None:
-        """It is not asked for any more."""
+        """Forget the view: nobody asks for it any more."""
         with self._lock:
             self._drop(self._views.pop(mailbox, None))
 
@@ -204,7 +205,7 @@ class LastViews:
 
 
 class Shelf:
-    """The copies of all mailboxes of a partition: by mailbox and reader, those last used at the end."""
+    """The copies of all mailboxes of a partition, by mailbox and reader. Those used last are at the end."""
 
     def __init__(self) -> None:
         self._copies: OrderedDict[tuple[int, str], list[Copy]] = OrderedDict()
@@ -219,7 +220,7 @@ class Shelf:
             return copies[-1].seen() if copies else None
 
     def take(self, mailbox: int, reader: str, suits: Callable[[Copy], bool]) -> Copy | None:
-        """The newest copy that suits; it is the caller's alone until `put` gives it back."""
+        """The newest copy that suits. It belongs to the caller alone until `put` gives it back."""
         with self._lock:
             copies = self._copies.get((mailbox, reader), [])
             for copy in reversed(copies):
@@ -230,7 +231,8 @@ class Shelf:
         return None
 
     def put(self, mailbox: int, reader: str, copy: Copy) -> Records:
-        """Keep a copy, for as long as there is room; the older ones that nobody holds go first. What is in it."""
+        """Keep a copy as long as there is room; older ones that nobody holds are dropped first. Returns what is in it.
+        """
         with self._lock:
             seen = copy.seen()
             copies = self._copies.setdefault((mailbox, reader), [])
@@ -247,9 +249,9 @@ class Shelf:
             return seen
 
     def stepped(self, mailbox: int, known: Records | Mailbox, steps: Sequence[Step], figures: MailboxState) -> Records:
-        """The records after these changes of single records, the last ones that there were, in turn; `known` has only
-        some of them, or none. In an array that nobody holds, or at whose end they arrived, when there is one as new as
-        the first of them: what it costs does not depend on the size of the mailbox."""
+        """The records after these changes of single records, which are the last ones, in order; `known` has only some
+        of them, or none. If there is a copy as new as the first of them, they are in an array that nobody holds, or at
+        whose end they arrived. Then the cost does not depend on the size of the mailbox."""
         first, copy = steps[0].before, None
         with self._lock:
             copies = self._copies.get((mailbox, ""), [])
@@ -268,7 +270,7 @@ class Shelf:
         return self.put(mailbox, "", copy)
 
     def forget(self, mailbox: int, reader: str) -> None:
-        """Keep no copy of this one."""
+        """Drop the copies of this mailbox."""
         with self._lock:
             self._octets -= sum(copy.memory.nbytes for copy in self._copies.pop((mailbox, reader), ()))
 

@@ -23,28 +23,28 @@ def whole(mailbox: MailboxId, number: int, value: bytes) -> bool:
 
 
 def sound(mailbox: MailboxId, number: int, value: bytes) -> bool:
-    """Whether it has records of its own UIDs besides, in their order."""
+    """Whether a chunk is whole, and has only records of its own UIDs, in their order."""
     if not is_whole(value):
         return False
     each = HEAD if is_divided(value) else ROW.itemsize
-    uids = _uids(records_in(value), each).unpack_from(value)        # numpy takes longer, of so few
+    uids = _uids(records_in(value), each).unpack_from(value)        # for so few numpy takes longer
     return bool(uids[0] > number * CHUNK and uids[-1] <= (number + 1) * CHUNK and list(uids) == sorted(set(uids)))
 
 
 @cache
 def _uids(records: int, each: int) -> struct.Struct:
-    """The UIDs of so many records, of which one begins so many octets behind the other."""
+    """A format that reads the UIDs of so many records, each of which begins so many octets after the last one."""
     return struct.Struct("<" + f"I{each - 4}x" * records)
 
 
 def are_sound(chunks: Sequence[tuple[int, bytes]]) -> bool:
-    """Whether all these chunks of one mailbox (number, value), in their order, are `sound`."""
+    """Whether all these chunks (number, value) of one mailbox are `sound`. They come in order."""
     return sound_rows(chunks) is not None
 
 
 def sound_rows(chunks: Iterable[tuple[int, bytes]]) -> Rows | None:
-    """The records of such chunks in an array that can be written to; None if one of them is not `sound`. All are asked
-    for, and none is kept while the next is."""
+    """The records of such chunks in an array that can be written to; None if one of them is not `sound`. All chunks are
+    asked for, and none is kept while the next one is read."""
     octets, numbers, lengths, whole = bytearray(), [], [], True
     for number, value in chunks:
         whole = whole and is_whole(value)
@@ -86,7 +86,7 @@ def every_record(partition: Partition, txn: Txn = None, *, usable: Callable[[Mai
 
 def every_reference(partition: Partition, txn: Txn = None, *, usable: Callable[[MailboxId, int, bytes], bool] = whole
                     ) -> Iterator[Owned]:
-    """`every_record`, and the records that were expunged and are still counted."""
+    """As `every_record`, with the records that were expunged and are still counted."""
     yield from every_record(partition, txn, usable=usable)
     for item in partition.removed.held(txn):
         yield np.full(len(item.rows), item.mailbox, np.uint32), item.rows

@@ -1,7 +1,7 @@
 """What a partition keeps by arrival serial: the serials that it gives out, and the cache record of each message file.
 
-An arrival serial is a number that each message file gets when it comes, once in all processes and for ever. Its cache
-record is what clients ask about the message most often, ready to be sent (`store.message.cacherecord`).
+An arrival serial is a number that each message file gets when it comes. No other file ever gets it, in any process. The
+cache record is what clients most often ask about the message, ready to be sent (`store.message.cacherecord`).
 """
 
 import contextlib
@@ -47,7 +47,7 @@ SERIALS = 4096                          # arrival serials that a process takes a
 
 
 def meta_of(stored: bytes, place: str) -> tuple[int, int, int]:
-    """What is stored under META_KEY of the states: epoch, first arrival serial that has not been given out, format.
+    """The value stored under META_KEY of the states: epoch, first arrival serial that has not been given out, format.
     Raises StoreError UNAVAILABLE, which names the place, when another version of onecopy wrote it."""
     epoch, first, form = META.unpack(stored) if len(stored) == META.size else (0, 0, 1)
     if form not in READABLE:
@@ -57,7 +57,7 @@ def meta_of(stored: bytes, place: str) -> tuple[int, int, int]:
 
 
 class Owner(Protocol):
-    """Whose serials they are: a partition."""
+    """The owner of the serials: a partition."""
 
     env: Env
     states: Table
@@ -89,14 +89,14 @@ class Serials:
         self._partition.files.make_ready(self.next_serial() for _ in range(READY))
 
     def next_serial(self) -> int:
-        """An arrival serial that was never given out before, in any process. Raises StoreError (NotAtOnce)."""
+        """An arrival serial that was never given out before, in any process. Raises StoreError (also NotAtOnce)."""
         with self._lock:
             serial = next(self._serials, None)
         if serial is None:              # a thread may wait here during a write freeze, and must hold no lock
             with refused():
                 serial = transact(self._partition.env, self._take_serials)
             try:
-                self._partition.flush_here()     # or else a crash would have them given out again
+                self._partition.flush_here()     # else they would be given out again after a crash
             except Unflushed as error:  # nothing that anybody has asked for is done
                 raise disk_problem(error) from error
             with self._lock:
@@ -114,7 +114,7 @@ class Serials:
         return int(first)
 
     def skip(self, last: int) -> None:
-        """Give out neither that arrival serial nor smaller ones. On disk."""
+        """Give out only arrival serials above this one from now on. On disk."""
         self._partition.transact(lambda txn: self._skip(last, txn.handle))
         self._partition.flush()
         self.forget_taken()
@@ -124,12 +124,12 @@ class Serials:
         self._partition.states.put(META_KEY, META.pack(epoch, max(first, last + 1), form), txn)
 
     def took(self, serial: int) -> bool:
-        """Whether this process gave it out, or may still do so."""
+        """Whether this process gave out that serial, or may still do so."""
         at = bisect(self._blocks, serial)
         return at > 0 and serial < self._blocks[at - 1] + SERIALS
 
     def forget_taken(self) -> None:
-        """Give out none of those that were taken so far."""
+        """Give out none of the serials that this process has taken so far."""
         with self._lock:
             self._serials = iter(range(0))
 
@@ -147,11 +147,13 @@ class Serials:
         self._cache.put(serial.to_bytes(8, "big"), cached.data, txn)
 
     def write_all_cached(self, arrivals: Iterable[tuple[int, CachedMessage]], txn: Txn) -> None:
-        """`write_cached` for many, by their serials, which come in an order that has nothing to do with these.
+        """As `write_cached`, for many records by serial. They come in an order that has nothing to do with their
+        serials.
 
-        Berkeley DB leaves a page full when a row comes behind the last one of the table, and divides it in halves for
-        any other row. So those at the end of the table go in ascending order. Amid the table, when another process has
-        taken serials since, that would leave each page half full behind it, and any other order fills them better.
+        Berkeley DB leaves a page full when a row comes behind the last one of the table, and splits it in halves for
+        any other row. So records at the end of the table are written in ascending order. In the middle of the table,
+        when another process has taken later serials, ascending order would leave each page half full, and any other
+        order fills pages better.
         """
         found = list(arrivals)
         stored = self._partition.states.glance(META_KEY) if len(found) > 1 else None
@@ -161,12 +163,12 @@ class Serials:
             self.write_cached(serial, cached, txn)
 
     def forget_cached(self, serial: int, txn: Txn) -> None:
-        """The message file has been purged."""
+        """Remove the cache record: the message file has been purged."""
         self._cache.delete(_serial_key(serial), txn)
 
     def cached(self, serials: Iterable[int], txn: Txn = None) -> list[CachedMessage | None]:
         """The cache records of arrivals, in the order asked for; None where there is none of this version. Who has
-        written any in a transaction, reads in it, too."""
+        written any in a transaction must also read in that transaction."""
         return [_cached(value) for value in self._values(list(serials), txn)]
 
     def batch(self, serials: NDArray[np.uint64], digests: NDArray[np.void], *, fields: bool) -> CachedBatch | None:
@@ -176,14 +178,15 @@ class Serials:
         return found or CachedBatch.of(self._values(serials.tolist()), digests)
 
     def listed(self, serials: NDArray[np.uint64], digests: NDArray[np.void], lister: Lister) -> list[bytes] | None:
-        """These header fields of the messages that arrived with these serials, and whose files have these digests, by
-        their cache records; None if that is the wrong way, or a record is not there, or not good."""
+        """These header fields of the messages with these serials, whose files have these digests, from their cache
+        records. None if that is the wrong way, or a record is missing or not good."""
         return self._one_by_one(serials, digests, partial(listed_of_rows, lister))
 
     def _one_by_one(self, serials: NDArray[np.uint64], digests: NDArray[np.void], cut: Callable[[
             Iterable[tuple[bytes, bytes]], Sequence[bytes], Sequence[bytes]], T | None]) -> T | None:
-        """What `cut` makes of stored records, their keys and digests; None if they do not lie together. It takes what
-        it needs of a record before it asks for the next one: of many together the memory would cost most."""
+        """What `cut` makes of the stored records, with their keys and digests; None if they are not beside each other.
+        It takes what it needs of a record before it asks for the next one: the memory of many together would cost most.
+        """
         starts = _runs(serials)
         if starts is None:
             return None
@@ -195,8 +198,8 @@ class Serials:
         return None
 
     def _values(self, serials: Sequence[int], txn: Txn = None) -> list[bytes | None]:
-        """The cache records as they are stored. Where most serials follow one another, as those of a mailbox that a few
-        connections have filled, they are passed over in the order of their serials."""
+        """The cache records in their stored form. Where most serials follow one another, as in a mailbox that a few
+        connections have filled, they are read in one pass in the order of their serials."""
         cache = self._cache
         if txn is None and len(serials) > 1:
             ascending = np.sort(np.array(serials, np.uint64))
@@ -216,7 +219,7 @@ class Serials:
 
     def are_cached(self, serials: NDArray[np.uint64], digests: NDArray[np.void], traces: NDArray[Any]
                    ) -> NDArray[np.bool_]:
-        """Whether each of these arrivals has a cache record that can be read, and is of its own message file."""
+        """Whether each of these arrivals has a cache record that can be read and belongs to its own message file."""
         order = np.argsort(serials)
         sound = np.empty(len(serials), np.bool_)
         keys = serials[order].astype(">u8").view("V8").tolist()         # as `_serial_key` makes them
@@ -225,8 +228,8 @@ class Serials:
         return sound
 
     def rebuild_cached(self, row: np.void) -> CachedMessage:
-        """The cache record of a message, made from its file and kept; during a write freeze it is not, since who
-        reads must not wait. Raises StoreError CORRUPT."""
+        """The cache record of a message, made from its file and kept. During a write freeze it is not kept, since
+        readers must not wait. Raises StoreError CORRUPT."""
         digest = bytes(row["digest"])
         record = self._partition.refs.find(digest)
         if record is None:
@@ -251,7 +254,8 @@ def _cached(value: bytes | None) -> CachedMessage | None:
 
 
 def _runs(serials: NDArray[np.uint64]) -> list[int] | None:
-    """Where runs of serials begin that follow one another; None where they are short: each is looked for then."""
+    """Where runs of consecutive serials begin; None when the runs are short: then each serial is looked for by itself.
+    """
     steps = np.flatnonzero(np.diff(serials) != 1)
     return [0, *(steps + 1).tolist()] if len(steps) <= len(serials) // RUN else None
 

@@ -1,4 +1,4 @@
-"""A message being received: its octets come, are put on disk, and it is delivered; or it is forgotten."""
+"""A message that is being received: its octets come and are put on disk; then it is delivered, or forgotten."""
 
 import hashlib
 import logging
@@ -15,17 +15,17 @@ from store.partition.messagereading import MID_OCTETS, SPILL, MessageFile
 
 log = logging.getLogger(__name__)
 
-MANY_PARTS = 200            # whose structure is made in a thread
-_OVERFULL = 4 * SPILL       # `write` itself writes to the file when nobody has called `spill` by then
+MANY_PARTS = 200            # with so many, a thread makes the structure
+_OVERFULL = 4 * SPILL       # octets in memory at which `write` itself calls `spill`
 
 
 class Staged:
-    """A message being received: `write` its octets, then `finish`, `sync`, and deliver it; or `abort`. To sync its file
-    it is enough that it is `digested`.
+    """A message that is being received: `write` its octets, then `finish`, `sync`, and deliver it; or `abort`. Its file
+    may be synced as soon as it is `digested`.
 
-    `trace` is the trace header that stands before the content and is not part of the digest, `header` its octets;
-    `named`: its file has been made ready, and its name is on disk. `cached` is its cache record, if that came with it,
-    and is used if it fits.
+    `trace` is the trace header, which stands before the content and is not part of the digest; `header` is its octets.
+    `named`: its file was made beforehand, and the name is on disk. `cached` is a cache record that came with the
+    message; it is used if it fits.
     """
 
     def __init__(self, files: MessageFiles, serial: int, trace: bytes, limit: int, *, named: bool = False,
@@ -40,16 +40,16 @@ class Staged:
         self.named = named
         self.names_since = files.failed_syncs           # for `MessageFiles.sync_names`
         self.on_disk = False
-        self.written = False            # some of it, or all
-        self.concealed = False          # nobody is to tell by the time whether the content was there
+        self.written = False            # some of the message is in the file, or all
+        self.concealed = False          # the time must not tell whether the content was there
         self.committed = False          # records refer to this file; see `needed`
         self.left = False               # `place` has the last word; `abort` does nothing any more
         self._limit = limit + len(trace)
         self._digest = hashlib.blake2b(digest_size=MID_OCTETS)
         self._scanner = Scanner() if cached is None else None
         self._waiting = [trace] if trace else []
-        self._undigested = 0            # so many octets at the end of _waiting are not in the digest yet
-        self.held = len(trace)          # octets in memory; more than SPILL of them a thread is to write
+        self._undigested = 0            # octets at the end of _waiting that are not in the digest yet
+        self.held = len(trace)          # octets in memory; a thread writes them when they are more than SPILL
         self._file = -1
         self._failed: OSError | None = None             # of a `spill` or `sync`
         self.cached: CachedMessage      # its cache record, from `finish` on
@@ -63,7 +63,7 @@ class Staged:
         return self.header.partition(b"\n")[0]
 
     def write(self, data: bytes) -> bool:
-        """More of the content; whether it is time to `spill` (in a thread: writing may wait for the disk).
+        """Add octets of the content; whether it is time to `spill` (in a thread, since writing may wait for the disk).
 
         Raises StoreError TOO_BIG past the limit, DISK_FULL, UNAVAILABLE.
         """
@@ -80,7 +80,8 @@ class Staged:
         return self.held > SPILL
 
     def spill(self) -> None:
-        """Write to the file what is held in memory. Raises StoreError DISK_FULL, UNAVAILABLE, and then for ever."""
+        """Write to the file what is held in memory. Raises StoreError DISK_FULL, UNAVAILABLE; after that, each call
+        raises it."""
         if self._failed is not None:            # the file lacks something, and always will
             raise disk_problem(self._failed) from self._failed
         waiting = self._waiting
@@ -99,8 +100,9 @@ class Staged:
             raise disk_problem(error) from error
 
     def _joined(self) -> bytes:
-        """What is held in memory, which is in the digest then. In `spill`, so that of big messages a thread does it;
-        all at once, since after each piece the thread would have to wait for the interpreter."""
+        """What is held in memory, as one piece, which is now in the digest. `spill` calls this, so that a thread does
+        it for big messages. It is done all at once, since after each piece the thread would have to wait for the
+        interpreter."""
         waiting = self._waiting
         if len(waiting) != 1:
             waiting = self._waiting = [b"".join(waiting)]
@@ -118,7 +120,8 @@ class Staged:
 
     @property
     def share(self) -> float:
-        """Of what `finish` does at once of one message, so much this one needs: more than 1 is left to a thread."""
+        """How much of the work that `finish` may do at once for one message this message needs. More than 1 is left to
+        a thread."""
         scanner = self._scanner
         if scanner is None:
             return 1.0
@@ -130,8 +133,8 @@ class Staged:
             self._scanner.end()
 
     def finish(self, *, at_once: bool = False) -> bool:
-        """The content is complete: digest and structure are final. Whether it is done: `at_once` it is not where there
-        are so many parts, or so large headers, that the rest belongs into a thread."""
+        """The content is complete: make digest and structure final. Whether it is done: with `at_once` it is not when
+        there are so many parts, or such large headers, that a thread should do the rest."""
         if not self.digest:
             self.digested()
         scanner = self._scanner
@@ -147,7 +150,7 @@ class Staged:
         return True
 
     def sync(self) -> None:
-        """Return when the file's octets are on disk; its name is only if it was `named`. For a thread. Raises
+        """Return when the file's octets are on disk; its name is on disk only if it was `named`. For a thread. Raises
         StoreError DISK_FULL, UNAVAILABLE."""
         handle = self.unsynced()
         try:
@@ -158,14 +161,14 @@ class Staged:
             self.synced()
 
     def in_memory(self) -> bytes | None:
-        """All its octets, trace header and all, while none of them has been written."""
+        """All its octets, with the trace header, while none of them has been written."""
         if self.written or self._failed is not None or not self.held:
             return None
         return self._waiting[0] if len(self._waiting) == 1 else self._joined()
 
     def unsynced(self) -> int:
-        """The file's descriptor, when all has been written: it is to be synced, and `synced` called. Raises StoreError
-        DISK_FULL, UNAVAILABLE."""
+        """Write everything, and return the file's descriptor: the caller syncs it, and then calls `synced`. Raises
+        StoreError DISK_FULL, UNAVAILABLE."""
         if self.held or self._file < 0 or self._failed is not None:
             self.spill()
         if self.concealed:
@@ -180,22 +183,22 @@ class Staged:
         self.on_disk = True
 
     def place(self) -> None:
-        """Its transaction is on disk: if records refer to this file, give it its name; if none will, let it go."""
+        """Its transaction is on disk: if records refer to this file, give it its second name; else remove it."""
         if self.committed:
             self.files.place(self.serial, self.digest)
         elif self.left and not self.needed:
             self.files.let_go(self.serial)
 
     def close(self) -> None:
-        """Let go of the file, which stays."""
+        """Close the file, which stays."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
     @property
     def needed(self) -> bool:
-        """Whether records refer to this file. The databases are asked, since a step behind the commit may have failed
-        before whoever brought the message knew; where they do not answer, they may."""
+        """Whether records refer to this file. The databases are asked: a step behind the commit may have failed before
+        the sender of the message heard of it. If they do not answer, the file counts as needed."""
         if not self.committed and self.digest and (self.written or self.on_disk):
             try:
                 self.committed = self.files.committed(self.digest, self.serial)
@@ -205,7 +208,7 @@ class Staged:
         return self.committed
 
     def abort(self) -> None:
-        """Forget the message, and its file unless that is `needed`: its staged name is what is on disk then, and the
+        """Forget the message, and remove its file unless it is `needed`. A needed file keeps its staged name, and the
         sweep of `staging/` gives it its place."""
         if self.left:
             return
@@ -215,7 +218,7 @@ class Staged:
             self.close()
             try:
                 remove_name(self.files.staged_path(self.serial))
-            except OSError as error:    # it is not the reason for which the message was refused; a sweep comes later
+            except OSError as error:    # not why the message was refused; a sweep comes later
                 TROUBLES.met("files of messages that were not delivered stay for now", str(error))
             self.on_disk = self.named = self.written = False
         elif self.named:
@@ -224,8 +227,8 @@ class Staged:
         self._waiting, self._undigested = [], 0
 
     def peek(self, at: int, count: int) -> bytes:
-        """So many octets of the message from there on, trace header and all, before it is delivered. Raises StoreError
-        DISK_FULL, UNAVAILABLE."""
+        """That many octets of the message from there on, with the trace header, before it is delivered. Raises
+        StoreError DISK_FULL, UNAVAILABLE."""
         if not self.written:
             held = self._waiting[0] if len(self._waiting) == 1 else self._joined()
             return held[at:at + count]
@@ -234,7 +237,8 @@ class Staged:
             return file.read(at, count)
 
     def opened(self) -> MessageFile:
-        """Its file, trace header and all, once that has been written. Raises StoreError DISK_FULL, UNAVAILABLE."""
+        """Its open file, with the trace header, after everything has been written. Raises StoreError DISK_FULL,
+        UNAVAILABLE."""
         # By the staged name: in `messages/` the same content may lie with another trace header, unless it is this file.
         try:
             try:
@@ -248,7 +252,7 @@ class Staged:
         return MessageFile(handle, 0, self.size)
 
     def copy_to(self, files: MessageFiles, serial: int) -> "Staged":
-        """A copy of the message, finished, for another partition. For a thread: it reads and writes the whole file.
+        """A finished copy of the message for another partition. For a thread: it reads and writes the whole file.
 
         Raises StoreError DISK_FULL, UNAVAILABLE, CORRUPT.
         """
@@ -260,7 +264,7 @@ class Staged:
     @classmethod
     def copied(cls, files: MessageFiles, serial: int, source: MessageFile, own_digest: bytes, trace: int,
                cached: CachedMessage) -> "Staged":
-        """A message, finished, whose file is a copy of another one, trace header included. For a thread.
+        """A finished message, whose file is a copy of another one, with the trace header. For a thread.
 
         Raises StoreError DISK_FULL, UNAVAILABLE, and CORRUPT when the file is not what its digest says.
         """

@@ -1,10 +1,10 @@
-"""A transaction on one partition: mailboxes are locked by it, and what it did is announced when it has been committed.
+"""A transaction on one partition. It locks the mailboxes that it uses, and what it did is announced after the commit.
 
 The work of a transaction is a function that may run more than once (after a deadlock), so it touches nothing outside.
-Within a transaction the mailboxes are visited in order of their ids.
+Within a transaction the mailboxes are visited in the order of their ids.
 
-Others wait for the pages that it has changed, on which there may be rows of theirs, until it has ended. So what is done
-to many messages is cut into slices, each a transaction of UNITS of work at most: about 5 ms.
+Until the transaction ends, others wait for the pages that it has changed, which may have rows of theirs. So a change of
+many messages is cut into slices. Each slice is a transaction of UNITS of work at most, about 5 ms.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -59,14 +59,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FEW = 8             # chunks that are got one by one
-UNCHANGED = 4       # records at the end of a chunk that are not worth a change of two parts,
-UNCHANGED_HEADS = 16    # and of a divided one
-UNITS = 5000        # of work, in a slice: a unit is about a microsecond
-CHUNK_UNITS = 16    # for each chunk that is read and written again,
-FLAG_UNITS = 0.5    # and for each message whose flags change,
-EXPUNGE_UNITS = 2   # that is expunged,
-COPY_UNITS = 4      # that is copied,
+FEW = 8             # so few chunks are read one by one
+UNCHANGED = 4       # so few records at the end of a chunk are logged too, rather than two parts;
+UNCHANGED_HEADS = 16    # so few of a divided chunk
+UNITS = 5000        # of work in a slice; a unit is about a microsecond. So many units cost:
+CHUNK_UNITS = 16    # a chunk that is read and written again,
+FLAG_UNITS = 0.5    # a message whose flags change,
+EXPUNGE_UNITS = 2   # a message that is expunged,
+COPY_UNITS = 4      # copied,
 MOVE_UNITS = 8      # or moved
 MAX_NAMED = 64       # chunks of one change that are named to others; past it they read the whole mailbox
 
@@ -82,8 +82,8 @@ class WriteTxn:
         self.charged: list[tuple[str, int, int]] = []       # domain, octets, messages: of domains that have limits
         self.handed: dict[MailboxId, tuple[MailboxState, Rows]] = {}    # see `hand_over`
         self.steps: list[tuple[MailboxId, Step]] = []       # what it did to single records, in turn
-        self._figures = b""                                 # those of the last mailbox in which a message has arrived,
-        self._delivery = False                              # and whether by a delivery
+        self._figures = b""                                 # of the last mailbox in which a message arrived,
+        self._delivery = False                              # and whether a delivery brought it
         self._loaded: dict[bytes, bytes] = {}               # of chunks that were loaded: see `checked_heads`
         self._before: dict[MailboxId, int] = {}
         self._chunks: dict[MailboxId, set[int]] = {}
@@ -105,7 +105,7 @@ class WriteTxn:
         return state
 
     def any_state(self, mailbox: MailboxId) -> MailboxState | None:
-        """`state`, also of a mailbox that has been deleted, or is on its way elsewhere; None when there is none."""
+        """As `state`, also for a mailbox that has been deleted, or is on its way elsewhere; None when there is none."""
         data = self.partition.states.get_to_change(state_key(mailbox), self.handle)
         return None if data is None else MailboxState.from_bytes(data, self.partition.epoch)
 
@@ -117,10 +117,10 @@ class WriteTxn:
             self._chunks.setdefault(mailbox, set())
 
     def make_writable(self, mailbox: MailboxId, listed: "MailboxList", new: MailboxState | None = None) -> None:
-        """The mailbox's row in the list is on disk now: let it be written to, unless it has been deleted since.
+        """The mailbox's row in the list is on disk now: allow writing to it, unless it has been deleted since.
 
-        Housekeeping may have taken it for one that could not be made, and removed it (`interrupted`); then it comes
-        back as it was, or as `new`, which it is if it was just made.
+        Housekeeping may have found it unfinished, and removed it (`interrupted`). Then it comes back as it was, or as
+        `new`, its state if it was just made.
         """
         state = self.any_state(mailbox) or new
         if state is None or state.moving not in (0, UNLISTED) or listed.find_id(mailbox) is None:
@@ -131,10 +131,10 @@ class WriteTxn:
             self.set_state(mailbox, None, evolve(state, removed=0, moving=0))
 
     def arrive(self, mailbox: MailboxId, octets: int, system: int, *, enforce: bool, delivery: bool) -> tuple[int, int]:
-        """A message of that size and flags arrives: its UID and MODSEQ; `append_arrival` is to follow.
+        """A message of that size, with these flags, arrives: returns its UID and MODSEQ. `append_arrival` must follow.
 
-        This is what every recipient of every delivery costs, so it works on the figures as they are stored.
-        `delivery`: see `QuotaTable.charge`. Raises StoreError NO_MAILBOX, BUSY, OVER_QUOTA, QUOTA_GRACE_ENDED.
+        Every recipient of every delivery costs this, so it works on the figures as they are stored. `delivery`: see
+        `QuotaTable.charge`. Raises StoreError NO_MAILBOX, BUSY, OVER_QUOTA, QUOTA_GRACE_ENDED.
         """
         partition, key = self.partition, state_key(mailbox)
         data = partition.states.get_to_change(key, self.handle)
@@ -161,11 +161,11 @@ class WriteTxn:
             self.steps.append((mailbox, Step(self._arrived[-1][1], self._figures, uid, record, True)))
 
     def flag(self, mailbox: MailboxId, uid: int, kept: int, come: int) -> int | None:
-        r"""Of the system flags of one message have those that are `kept` stay, and others `come`; its MODSEQ then, None
-        when it is gone.
+        """Change the system flags of one message: of those that it has the `kept` ones stay, and the `come` ones are
+        added. Returns its MODSEQ afterwards, None when it is gone.
 
-        What every click of a user costs: as `arrive`, it works on what is stored. Raises StoreError NO_MAILBOX, BUSY,
-        CORRUPT.
+        Every click of a user costs this, so it works on what is stored, as `arrive` does. Raises StoreError NO_MAILBOX,
+        BUSY, CORRUPT.
         """
         partition, handle, key = self.partition, self.handle, state_key(mailbox)
         data = partition.states.get_to_change(key, handle)
@@ -200,8 +200,8 @@ class WriteTxn:
         return modseq
 
     def claim_recent(self, mailbox: MailboxId) -> tuple[int, int]:
-        """See `Store.claim_recent`. What each delivery costs a client in IDLE: it works on what is stored. Raises
-        StoreError NO_MAILBOX, BUSY."""
+        """See `Store.claim_recent`. For each client in IDLE every delivery costs this, so it works on what is stored.
+        Raises StoreError NO_MAILBOX, BUSY."""
         partition, key = self.partition, state_key(mailbox)
         data = partition.states.get_to_change(key, self.handle)
         if data is None:
@@ -260,9 +260,9 @@ class WriteTxn:
             self.put_chunk(mailbox, number, some if kept is None else take(some, kept[begin:end]))
 
     def rewrite_flags(self, mailbox: MailboxId, rows: Rows, changed: NDArray[np.bool_], uidnext: int) -> None:
-        """Write those records of what `load` has just given whose flags, keywords or MODSEQs have changed, and nothing
-        else of them. What stands behind the last one of a chunk is not logged, and of a divided chunk only heads are. A
-        chunk of which most records change is divided if it is full: no message arrives below UIDNEXT."""
+        """Write only the records, of those that `load` has just given, whose flags, keywords or MODSEQs have changed.
+        What is behind the last one of a chunk is not logged, and of a divided chunk only heads are. A full chunk of
+        which most records change is divided: no message arrives below UIDNEXT."""
         index, handle, size = self.partition.index, self.handle, rows.itemsize
         octets, heads = octets_of(rows), b""
         recording = self.recording if self.recording is not None and self.recording.flags else None
@@ -291,8 +291,8 @@ class WriteTxn:
 
     def _touched(self, mailbox: MailboxId, rows: Rows, changed: NDArray[np.bool_]
                  ) -> Iterator[tuple[int, int, int, int, int]]:
-        """The chunks in which records change, which is noted: number; where it begins and ends among the records; the
-        places of its first one that changes, and of its last one."""
+        """The chunks in which records change; it also notes them. For each: its number; where it begins and ends among
+        the records; the places of its first and its last record that change."""
         numbers = (rows["uid"] - 1) // CHUNK
         which = np.flatnonzero(changed)
         some = numbers[which]
@@ -304,12 +304,12 @@ class WriteTxn:
         return zip(chunks, begins.tolist(), ends.tolist(), firsts.tolist(), lasts.tolist(), strict=True)
 
     def hand_over(self, mailbox: MailboxId, state: MailboxState, rows: Rows) -> None:
-        """These are all records of the mailbox in that state, which this transaction writes; nobody changes the array
-        any more. Who looks next need not read them."""
+        """Announce that this transaction writes all records of the mailbox, in that state, so that the next reader need
+        not read them. Nobody changes the array any more."""
         self.handed[mailbox] = state, rows
 
     def put_chunk(self, mailbox: MailboxId, number: int, rows: Rows) -> None:
-        """Set a chunk; an empty one goes."""
+        """Set a chunk; an empty one is removed."""
         key = chunk_key(mailbox, number)
         if self.recording is not None:
             self.recording.note(mailbox, number, self.partition.index.get_to_change(key, self.handle))
@@ -365,7 +365,8 @@ class WriteTxn:
 
 
 def set_own(txn: WriteTxn, mailbox: MailboxId, reader: str, rows: Rows, private: int, modseq: int) -> None:
-    """Let the private flags of these new records be the reader's own, and nobody else's. Changes `rows`."""
+    """Make the private flags of these new records the reader's own, and take them away for everybody else. Changes
+    `rows`."""
     mine = (rows["flags"] & np.uint16(private)).astype(np.uint8)
     rows["flags"] &= np.uint16(~private & 0xFFFF)
     numbers = (rows["uid"] - 1) // CHUNK
@@ -390,14 +391,14 @@ def places(rows: Rows, uids: NDArray[np.uint32]) -> NDArray[np.intp]:
 
 
 def sorted_uids(uids: Iterable[int] | NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """As an ascending array without doubles."""
+    """These UIDs as an ascending array, each once."""
     array = np.asarray(uids if isinstance(uids, np.ndarray) else list(uids), np.uint32)
     return array if len(array) < 2 or (array[1:] > array[:-1]).all() else np.unique(array)
 
 
 def slices(uids: NDArray[np.uint32], price: float) -> Iterator[NDArray[np.uint32]]:
-    """These UIDs (ascending), cut into pieces of UNITS of work; `price` is that of a message. No chunk is in two; of
-    none there is one piece."""
+    """These UIDs (ascending), cut into pieces of UNITS of work; `price` is the cost of a message. No chunk is in two
+    pieces. Without any UIDs there is one empty piece."""
     if units(uids, price) <= UNITS:
         yield uids
         return
@@ -409,8 +410,8 @@ def slices(uids: NDArray[np.uint32], price: float) -> Iterator[NDArray[np.uint32
 
 
 class PartlyDone(StoreError):
-    """A change of many messages was refused half way; `done` is what the slices before came to, and it stays. A client
-    hears of it by what is told of the mailbox before the refusal."""
+    """A change of many messages was refused half way. `done` is the result of the slices before, which stays. A client
+    hears of these changes, as of any in the mailbox, before it hears the refusal."""
 
     def __init__(self, refusal: StoreError, done: Sequence[Any]) -> None:
         super().__init__(refusal.problem, f"Done in part: {refusal.public}", refusal.detail)
@@ -418,8 +419,8 @@ class PartlyDone(StoreError):
 
 
 def in_slices(uids: NDArray[np.uint32], price: float, work: Callable[[NDArray[np.uint32]], T]) -> list[T]:
-    """What `work`, a transaction, comes to for each of the `slices`. Raises StoreError when nothing is done, PartlyDone
-    when some is."""
+    """Run `work`, a transaction, for each of the `slices`; their results. Raises StoreError when nothing is done,
+    PartlyDone when some is."""
     done: list[T] = []
     for some in slices(uids, price):
         try:
@@ -432,7 +433,7 @@ def in_slices(uids: NDArray[np.uint32], price: float, work: Callable[[NDArray[np
 
 
 def units(uids: NDArray[np.uint32], price: float) -> float:
-    """The work that a change of these messages (ascending) is."""
+    """How much work a change of these messages (ascending) is."""
     if len(uids) == 1:
         return price + CHUNK_UNITS
     return len(uids) * price + CHUNK_UNITS * int(np.count_nonzero(_new((uids - 1) // CHUNK)))

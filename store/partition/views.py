@@ -32,12 +32,12 @@ from store.tables.index import (
 from store.tables.readerflags import ReaderFlags, overlay
 from store.tables.state import Mailbox, MailboxState, Since, before_skip, is_here, is_unchanged, state_key
 
-STEPS = 8                   # changes of single records that are remembered whole, of one mailbox
+STEPS = 8                   # changes of single records of a mailbox that are remembered with the record
 REMEMBERED = 32             # changes of one mailbox that a process remembers
 MAILBOXES_REMEMBERED = 5000
-LOCK_SECONDS = 0.001        # in which who reads at once gets its locks
-MANY = 10_000               # records that are read in a thread,
-AT_ONCE = 200               # unless so many chunks of them are to be read, or fewer
+LOCK_SECONDS = 0.001        # how long a reading `at_once` waits for locks
+MANY = 10_000               # so many records are read in a thread,
+AT_ONCE = 200               # unless no more chunks than these must be read
 
 
 class Source(Protocol):
@@ -55,20 +55,20 @@ class Source(Protocol):
         """The figures of a mailbox. Raises StoreError NO_MAILBOX."""
 
     def glance_state(self, mailbox: MailboxId) -> MailboxState | None:
-        """The figures as they are at this moment, committed or not; None without any."""
+        """The figures as they are at this moment, committed or not; None if there are none."""
 
     def changed_elsewhere(self, mailbox: MailboxId) -> list[Change]:
-        """What other processes have changed in a mailbox lately, as far as they show it, in no order."""
+        """What other processes have lately changed in a mailbox, as far as they show it, in no order."""
 
     def whole(self, mailbox: MailboxId, values: list[bytes]) -> list[bytes]:
-        """The values, of which none is damaged. Raises StoreError CORRUPT."""
+        """Returns the values if none is damaged. Raises StoreError CORRUPT."""
 
     def found_damage(self, mailbox: MailboxId) -> None:
-        """Something of the mailbox is not what was written."""
+        """Note that something of the mailbox is not what was written."""
 
 
 class MailboxViews:
-    """Reads mailboxes. Changes that this process makes to a mailbox that it has read are remembered (`remember`)."""
+    """Reads mailboxes. It remembers changes that this process makes to a mailbox that it has read (`remember`)."""
 
     def __init__(self, partition: Source) -> None:
         self._partition = partition
@@ -80,21 +80,21 @@ class MailboxViews:
         """The changes of the mailboxes that were read here, and of no others."""
 
     def remember(self, mailbox: MailboxId, before: int, chunks: frozenset[int] | None) -> None:
-        """A transaction changed these chunks (None: many) when the mailbox's HIGHESTMODSEQ was `before`."""
+        """Note that a transaction changed these chunks (None: many) when the mailbox's HIGHESTMODSEQ was `before`."""
         history = self.history.get(mailbox)
         if history is not None:
             history.append((before, before + 1, chunks))
 
     def step(self, mailbox: MailboxId, change: Step) -> None:
-        """What a transaction has just changed, and no more: the mailbox need not be read again for it."""
+        """Note all that a transaction has just changed: one record. The mailbox need not be read again for it."""
         if mailbox in self.history:
             before = self._steps.get(mailbox, ())
             follows = before and before[-1].before + 1 == change.before
             self._steps[mailbox] = (*before[1 - STEPS:], change) if follows else (change,)
 
     def hand(self, mailbox: MailboxId, state: MailboxState, rows: Rows) -> None:
-        """These are all records of the mailbox in that state: a transaction has just written them, and lets go of them.
-        """
+        """Take all records of the mailbox in that state. A transaction has just written them, and does not use them any
+        more."""
         if mailbox in self.history and len(rows) >= LARGE:
             self._shelf.put(mailbox, "", Copy(state, np.ascontiguousarray(rows["uid"]), octets_of(rows)))
 
@@ -116,19 +116,19 @@ class MailboxViews:
                 or known.state.highestmodseq == state.highestmodseq)
 
     def forget(self) -> None:
-        """Hold nothing in memory, so that the next view is read from the database."""
+        """Keep nothing in memory, so that the next view is read from the database."""
         self._shelf = Shelf()
         self._last = LastViews()
         self._steps.clear()
 
     def forget_changes(self, mailbox: MailboxId) -> None:
-        """The mailbox has been deleted: nobody asks for its changes."""
+        """Forget the changes of a mailbox that has been deleted."""
         self.history.pop(mailbox, None)
         self._steps.pop(mailbox, None)
         self._last.forget(mailbox)
 
     def read(self, entry: MailboxEntry, reader: str = "", *, at_once: bool = False) -> Mailbox | None:
-        """A view of the mailbox, with the reader's own flags; with `at_once` None if that belongs into a thread.
+        """A view of the mailbox, with the reader's own flags; with `at_once` None if a thread should read it.
 
         Raises StoreError NO_MAILBOX, CORRUPT, NotAtOnce.
         """
@@ -145,7 +145,7 @@ class MailboxViews:
             self.history[entry.id] = deque(maxlen=REMEMBERED)
             if len(self.history) > MAILBOXES_REMEMBERED:
                 self._steps.pop(self.history.popitem(last=False)[0], None)
-        if self._is_own(reader):            # another user may have that name now: nobody counts that as a change
+        if self._is_own(reader):            # another user may have that name now, which is no change
             self._shelf.forget(entry.id, reader)
         view = self._in_transaction(lambda txn: self._view(entry, reader, None, txn), at_once=at_once)
         if view is not None:
@@ -153,8 +153,9 @@ class MailboxViews:
         return view
 
     def again(self, entry: MailboxEntry) -> Mailbox | None:
-        """A view of a mailbox that is here, and has not changed since this process read it last; None of any other, and
-        of one that has skipped ahead since it was stored (`uidskip`). One look at its figures."""
+        """A view of a mailbox that is here, and has not changed since this process read it last. None for any other
+        mailbox, and for one that has skipped ahead since it was stored (`uidskip`). It takes one look at the figures.
+        """
         partition = self._partition
         data = partition.states.glance(state_key(entry.id))
         if data is None or not is_here(data) or before_skip(data, partition.epoch) is not None:
@@ -175,9 +176,9 @@ class MailboxViews:
         return Mailbox(entry, state, known.rows, "", known.uids)
 
     def glance(self, mailbox: Mailbox) -> Mailbox | None:
-        """The view as it is now, if the figures of this moment alone tell that: nothing has changed, or this process
-        has added single records, or changed flags of some, or another session has read all. None otherwise, and when
-        the mailbox is not here."""
+        """The view as it is now, if the figures of this moment alone are enough to know it: nothing has changed, or
+        this process has added single records or changed flags of some, or another session has read all. None otherwise,
+        and when the mailbox is not here."""
         partition, old = self._partition, mailbox.state
         data = partition.states.glance(state_key(mailbox.entry.id))
         if data is None:
@@ -191,17 +192,18 @@ class MailboxViews:
         return self._stepped(mailbox, steps)
 
     def _read_by_another(self, mailbox: Mailbox, data: bytes) -> Mailbox | None:
-        """The view of another session, if it is of those figures: of many that have a mailbox open one reads it."""
+        """The view of another session, if it has those figures: of many sessions that have a mailbox open, one reads
+        it."""
         if len(mailbox.uids) < LARGE:
             last = self._last.of(mailbox.entry.id)
             if last is None or last.state.highestmodseq <= mailbox.state.highestmodseq:
-                return None             # it is that of this session
+                return None             # the same one
         state = MailboxState.from_bytes(data, self._partition.epoch)
         again = None if state.removed or state.moving else self._again(mailbox.entry, state)
         return None if again is None else self._since(again, mailbox.state)
 
     def _stepped(self, mailbox: Mailbox, steps: Sequence[Step]) -> Mailbox | None:
-        """The view with those of these changes that it does not have; None when a record is not in it."""
+        """The view with those of these changes that it does not have yet; None when a record is not in it."""
         old, uids = mailbox.state, mailbox.uids
         new = steps[old.highestmodseq - steps[0].before:]
         figures = MailboxState.from_bytes(steps[-1].figures, self._partition.epoch)
@@ -245,8 +247,8 @@ class MailboxViews:
         return view
 
     def refresh(self, mailbox: Mailbox, *, at_once: bool = False) -> Mailbox | None:
-        """A view of the mailbox as it is now; the same object when nothing changed. With `at_once` None if that
-        belongs into a thread."""
+        """A view of the mailbox as it is now; the same object when nothing has changed. With `at_once` None if a thread
+        should read it."""
         entry, old = mailbox.entry, mailbox.state
         state = self._partition.glance_state(entry.id)
         if state is not None and state.highestmodseq == old.highestmodseq:
@@ -267,7 +269,7 @@ class MailboxViews:
         return view
 
     def _since(self, new: Mailbox, old: MailboxState) -> Mailbox:
-        """The view, with what is new in it since that state, if it is known."""
+        """The view with what has changed since that state, if this process knows it."""
         chunks = self._changed_since(new.entry.id, old, new.state)
         if chunks is None:
             return new
@@ -275,8 +277,9 @@ class MailboxViews:
         return Mailbox(new.entry, new.state, new.rows, new.reader, new.uids, since)
 
     def _in_transaction(self, work: Callable[[Txn], Mailbox], *, at_once: bool) -> Mailbox | None:
-        """With `at_once` None while somebody else holds locked what it reads: a mailbox's figures may be on one page
-        with those of another user's mailbox, which is locked as long as 262,144 of its messages are being changed."""
+        """Read within a transaction. With `at_once` None when another transaction holds a lock on what is read: a
+        mailbox's figures may be on one page with another user's mailbox, which stays locked while 262,144 of its
+        messages are changed."""
         try:
             return transact(self._partition.env, work, seconds=LOCK_SECONDS if at_once else None, reads=True)
         except Deadlock:
@@ -288,14 +291,14 @@ class MailboxViews:
         state = self._partition.state(entry.id, txn)        # while this row is locked the chunks stand still
         seen = self._shelf.newest(entry.id, reader)
         if seen is None or seen.state.highestmodseq != state.highestmodseq:
-            seen = None         # or else nobody could change it
+            seen = None         # else nobody could change it
             copy = self._up_to_date(entry.id, reader, state, known, txn)
             seen = self._shelf.put(entry.id, reader, copy) if state.messages >= LARGE else copy.seen()
         return Mailbox(entry, state, seen.rows, reader, seen.uids)
 
     def _up_to_date(self, mailbox: MailboxId, reader: str, state: MailboxState, known: Records | None, txn: Txn
                     ) -> Copy:
-        """The records as they are now: in an array that nobody holds, or at whose end they arrived; else copied."""
+        """The records as they are now: in an array that nobody holds, or at whose end they arrived; else in a copy."""
         copy = self._shelf.take(mailbox, reader, lambda copy: (
             (copy.free or state.changed <= copy.state.highestmodseq)
             and self._changed_since(mailbox, copy.state, state) is not None))
@@ -333,7 +336,7 @@ class MailboxViews:
         return bool(reader and self._partition.settings.private_bits)
 
     def as_seen(self, mailbox: MailboxId, rows: Rows, reader: str, txn: Txn) -> Rows:
-        """The records with the reader's own flags in the place of the owner's."""
+        """The records with the reader's own flags instead of the owner's."""
         if not self._is_own(reader) or not len(rows):
             return rows
         numbers: list[int] = np.unique((rows["uid"] - 1) // CHUNK).tolist()
@@ -346,7 +349,7 @@ class MailboxViews:
 
     def _changed_since(self, mailbox: int, since: MailboxState, until: MailboxState, *, learnt: bool = False
                        ) -> set[int] | None:
-        """The chunks that changed, otherwise than by arrivals alone; None if nobody remembers."""
+        """The chunks that changed by more than arrivals; None if nobody remembers."""
         numbers: set[int] = set()
         if until.changed <= since.highestmodseq:
             return numbers
@@ -361,14 +364,14 @@ class MailboxViews:
             at = before
             if at <= since.highestmodseq:
                 break
-        # What two views were found to differ in says nothing of one between them: it may have had an arrival that is
+        # The difference of two views does not say what a view between them had: there may have been an arrival that is
         # gone again.
         if at == since.highestmodseq:
             return numbers
         return None if learnt or not self._learn(mailbox) else self._changed_since(mailbox, since, until, learnt=True)
 
     def _learn(self, mailbox: int) -> bool:
-        """Remember what other processes show of the mailbox; whether any of it is new."""
+        """Remember what other processes show of the mailbox; whether any of it is new to this one."""
         history = self.history.get(mailbox)
         if history is None:
             return False
@@ -378,7 +381,7 @@ class MailboxViews:
         return bool(new)
 
     def _pieces(self, mailbox: MailboxId, reader: str, known: Records, state: MailboxState, txn: Txn) -> Pieces | None:
-        """The chunks that are other than those of `known` now; None if the whole mailbox must be read."""
+        """The chunks that differ from those of `known` now; None if the whole mailbox must be read."""
         numbers = self._changed_since(mailbox, known.state, state)
         table = self._partition.index
         if numbers is None:
@@ -395,7 +398,8 @@ class MailboxViews:
         return self.as_seen(mailbox, join(values), reader, txn)
 
     def _compared(self, mailbox: MailboxId, known: Records, state: MailboxState, txn: Txn) -> Pieces:
-        """Those chunks, found by looking at every one: another process has changed some. It is remembered which."""
+        """Those chunks, found by looking at every one, since another process has changed some. The result is
+        remembered."""
         numbers = np.unique((known.uids - 1) // CHUNK).astype(np.int64)
         begins, ends = spans(known.uids, numbers)
         places = dict(zip(numbers.tolist(), zip(begins.tolist(), ends.tolist(), strict=True), strict=True))
