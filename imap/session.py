@@ -1,7 +1,8 @@
-"""The conversation with one client: reads commands, has them done, tells what changed meanwhile (RFC 3501 §2.2, §5).
+"""The conversation with one client: it reads commands, has them carried out, and tells what has changed meanwhile (RFC
+3501 §2.2, §5).
 
-What a command does is in `imap.verbs`; this holds what they share, and the rule that the end of a command tells the
-news that this command may tell. What is selected is in `imap.selection`.
+`imap.verbs` has what each command does. This module has what they share, and the rule that the end of a command tells
+the news that this command may tell. `imap.selection` has what is selected.
 """
 
 import logging
@@ -46,9 +47,9 @@ from store.progress import Abandoned, Progress
 from store.store import Store
 
 log = logging.getLogger(__name__)
-_ONE_MESSAGE = b"", b""     # behind the first text of an APPEND: a message that went elsewhere, and no more
+_ONE_MESSAGE = b"", b""     # after the first text of an APPEND: one message, which went elsewhere
 
-QUICK_UNITS = UNITS // 2    # of work that a transaction does without a thread
+QUICK_UNITS = UNITS // 2    # of work that a transaction may do without a thread
 CHANGES = frozenset((b"STORE", b"COPY", b"MOVE", b"EXPUNGE", b"CLOSE", b"APPEND", b"CREATE", b"DELETE", b"RENAME",
                      b"SUBSCRIBE", b"UNSUBSCRIBE", b"SETACL", b"DELETEACL", b"SETQUOTA",
                      b"SETMETADATA"))   # want a change
@@ -63,8 +64,8 @@ Receive = Callable[["Session", Message], Awaitable[Step | None]]
 
 @frozen(eq=False)
 class Listener:
-    """What all sessions of a server share. `watched` are the verbs of an administrator who acts as a user, `reading`
-    those of who may change nothing; `receive` takes the message of an APPEND, or says what to do instead."""
+    """What all sessions of a server share. `watched` are the verbs for an administrator who acts as a user, `reading`
+    those for a client that may change nothing. `receive` takes the message of an APPEND, or says what to do instead."""
 
     store: Store
     settings: Settings
@@ -82,7 +83,7 @@ class Session(Selection):
         super().__init__(stream, listener.store, listener.settings, listener.clock)
         self.tag = b""                          # of the command being carried out
         self.arriving: Any = None               # verbs.append.Arriving: what has come of the APPEND being read
-        self.ahead: deque[tuple[Any, Frame | Rejected]] = deque()   # read already: `arriving`, and what it has come to
+        self.ahead: deque[tuple[Any, Frame | Rejected]] = deque()   # read already: `arriving`, and its result
         self._listener = listener
         self._verbs = listener.verbs
         self._receive = partial(listener.receive, self)
@@ -90,7 +91,7 @@ class Session(Selection):
         self._times = Counters.of(listener.store).of_server("imap")
         self._bad_commands = 0
         self._before = 0                        # `Commits.total` when the command began
-        self._done: Reply | None = None         # what is answered whatever fails from here on: see `done`
+        self._done: Reply | None = None         # the reply from here on, whatever fails: see `done`
 
     # The conversation
 
@@ -103,7 +104,7 @@ class Session(Selection):
                 line, deadline = None, self.clock.seconds() + self.settings.idle_time
                 if self.login is not None and not self.ahead:
                     if self.stream.await_input(deadline):
-                        await INPUT             # here, where few functions must be entered again
+                        await INPUT             # here: few functions are then entered again
                     line = self.stream.line_at_once(self.reading.framer.limits.line)
                 await self._command(line, deadline)
             self.ending = "logout"
@@ -123,7 +124,7 @@ class Session(Selection):
             self.end_login()
 
     def _send_away(self, reason: Exception) -> None:
-        """The last thing that the client hears (RFC 3501 §7.1.5)."""
+        """Say why the conversation ends: the last thing that the client hears (RFC 3501 §7.1.5)."""
         last = self._last_words(reason)
         self.ending = "idle" if isinstance(reason, TimedOut) else last.public
         if isinstance(reason, LimitReached):
@@ -148,8 +149,8 @@ class Session(Selection):
         return Farewell(own) if own else Farewell("The server is going down", b"UNAVAILABLE")
 
     async def _command(self, line: bytes | None, deadline: float) -> None:
-        """Read one command, of which this line is there, or which is to begin until the deadline, unless one has been
-        read ahead; carry it out and answer it."""
+        """Read one command, carry it out and answer it. Its line is there, or it must begin before the deadline, unless
+        one has been read ahead."""
         step: Step | None = None if line is None else self.reading.framer.line(line)
         if self.ahead:
             await self.stream.breathe()
@@ -251,7 +252,7 @@ class Session(Selection):
             self.authenticator.not_looked_at(self.caller, bad.problem.public)
 
     async def _referred(self, command: Any, reply: Reply) -> Reply:
-        """The reply, or another one when the mailbox that is not here belongs to a user of another back end."""
+        """The reply; or another one, when the mailbox is not here and belongs to a user of another back end."""
         named = getattr(command, "mailbox", getattr(command, "target", None))
         if not isinstance(named, str) or is_there(named):
             return reply
@@ -260,8 +261,8 @@ class Session(Selection):
         return Reply("That mailbox is on another server", code, NO)
 
     def _with_modseq(self, view: View, reply: Reply) -> Reply:
-        """The reply, with the HIGHESTMODSEQ that the client is to take for its own when expunges were told, or wait to
-        be: it may have seen higher MODSEQs, but not everything up to these (RFC 7162 §3.2, §3.2.7, §6)."""
+        """The reply, with the HIGHESTMODSEQ that the client may take for its own, when expunges were told or wait to be
+        told. The client may have seen higher MODSEQs, but not everything up to these (RFC 7162 §3.2, §3.2.7, §6)."""
         if not (self._expunged or view.has_vanished):
             return reply
         if reply.status == OK and not reply.code:
@@ -270,8 +271,8 @@ class Session(Selection):
         return reply
 
     def done(self, text: str) -> Reply:
-        """What the command asked for is done, and on disk; that is the reply. Whatever fails from here on, in what is
-        told of it, this stays the reply: it could not be told, and a client finds out at its next command."""
+        """What the command asked for is done, and on disk; that is the reply. It stays the reply whatever fails from
+        here on while the news are told: a client that could not be told finds out at its next command."""
         self._done = Reply(text)
         return self._done
 
@@ -335,15 +336,16 @@ class Session(Selection):
         return {"state": state, "mailbox": mailbox, "client": self.client}
 
     def event_of(self, entry: MailboxEntry) -> str:
-        """The user, if a script is to run for what this command does in the mailbox (RFC 6785); else ""."""
+        """The user, if a script must run for what this command does in the mailbox (RFC 6785); else ""."""
         return self.user if self.store.runs_script(entry) else ""
 
     def progress(self) -> Progress:
-        """That of a command which can be left off when the connection is lost; for `patiently`."""
+        """The progress of a command that can be left off when the connection is lost; for `patiently`."""
         return Progress(lambda: self.stream.lost)
 
     async def change(self, units: float, work: Callable[[], T], *, kind: str = "changes") -> T:
-        """The result of work that is so much (`transactions.units`): at once when it is little, and need not wait."""
+        """The result of work that is so much (`transactions.units`). It is done at once when it is little, and need not
+        wait."""
         if units <= QUICK_UNITS:
             heard, freeze = self._heard_of, self.store.write_freeze
             freeze.hurried = True               # as in `offload.at_once`, which would be a call for each click
@@ -359,7 +361,7 @@ class Session(Selection):
         return await self.patiently(offload.run(self.store, kind, work, user=self.user))
 
     async def patiently(self, work: Awaitable[T], progress: Progress | None = None) -> T:
-        """The result of work that may take long and writes nothing: the client hears meanwhile that it goes on, and how
+        """The result of work that may take long and writes nothing. Meanwhile the client hears that it goes on, and how
         far it is. Raises ConnectionLost when the work has been left off."""
         progress = progress or Progress()
         self._timer = self.clock.callLater(PROGRESS, self._tell_progress, progress)
@@ -377,7 +379,7 @@ class Session(Selection):
         self._timer = self.clock.callLater(PROGRESS, self._tell_progress, progress)
 
     def forget_message(self) -> None:
-        """What has arrived of a message, and not been delivered, goes."""
+        """Forget what has arrived of a message that is not delivered."""
         if self.arriving is not None:
             arriving, self.arriving = self.arriving, None
             arriving.abort()

@@ -77,7 +77,7 @@ class Session(Relay):
                     seconds = self._settings.command_time if self._found_trust in RELAYS else self._time
                     deadline = self._listener.clock() + seconds
                     if self._stream.await_input(deadline, idle=self._state in _BETWEEN):
-                        await INPUT             # here, where few functions must be entered again
+                        await INPUT             # here: few functions are then entered again
                     line = self._stream.line_at_once(self._settings.command_limit)
                     if line is None:
                         line = await self._rest_of_line(deadline)
@@ -106,7 +106,7 @@ class Session(Relay):
             ending = last.reply.lines[0]
             self._say(last.reply)
         finally:
-            if greeted:                         # or else it was a line that it is refused
+            if greeted:                         # else it was a line that says that it is refused
                 self._stream.tell_end("lmtp", self._user, ending, {"messages": self._deliveries})
             self._delivery.abort()
             self._log_out()
@@ -116,8 +116,8 @@ class Session(Relay):
         return {"state": self._state.name.lower(), "user": self._user, "client": self._client}
 
     async def _rest_of_line(self, deadline: float) -> bytes | None:
-        """A line of which some has come, or that others are let in before; None when it was too long, and has been
-        refused."""
+        """Read the rest of a line, or a whole one after others have been served. None when it was too long, and has
+        been refused."""
         await self._stream.breathe()
         try:
             left = max(0.0, deadline - self._listener.clock())
@@ -173,7 +173,7 @@ class Session(Relay):
                     self._delivery.unanswered()
                     self._stream.abort()
                     raise ConnectionLost from error
-                raise Farewell(replies.BROKEN) from None    # what is left of it must not be taken for commands
+                raise Farewell(replies.BROKEN) from None    # the rest of it must not be taken for commands
             self._say(replies.LOCAL_ERROR)
         self._ended = self._listener.clock()
         seconds, timed = max(0.0, self._ended - self._began), self._times[name]
@@ -266,7 +266,7 @@ class Session(Relay):
         await dropped.chunk(self._stream, command.size)
 
     async def _begin(self) -> Incoming:
-        """The message of this transaction, which the first chunk begins. Raises StoreError."""
+        """The message of this transaction; the first chunk begins it. Raises StoreError."""
         if self._login is not None:
             self._require_login()
         delivery = self._delivery
@@ -281,7 +281,7 @@ class Session(Relay):
         return await delivery.begin(head, name, self._listener.clock)
 
     async def _finish(self) -> None:
-        """The message is there: a reply for each recipient (RFC 2033 §4.2)."""
+        """The message has come: send a reply for each recipient (RFC 2033 §4.2)."""
         if self._login is not None:
             self._require_login()
         self._answer(await self._delivery.finish())

@@ -237,7 +237,7 @@ class Session:
             self._say(refused("that language is not spoken here"))
 
     async def _enter(self, admitted: Admitted) -> None:
-        """The client has proved who it is: it gets the maildrop, if nobody has it."""
+        """The client has proved who it is: give it the maildrop, if nobody else has it."""
         stream, account = self._stream, admitted.account
         try:
             self._maildrop = await self._listener.admission.enter(account)
@@ -330,7 +330,8 @@ class Session:
         self._say(replies.BYE)
 
     async def _note_removed(self, messages: int) -> None:
-        """An administrator has removed messages of the user as whom it acts; -1: only some of those that were to go."""
+        """Note that an administrator has removed messages of the user as whom it acts; -1: only some of those that were
+        to go."""
         store, admitted = self._listener.store, self._held.admitted if self._held is not None else None
         if messages and admitted is not None and Authenticator.of(store).is_administrator_acting(admitted):
             await note(store, "delete", "QUIT", actor=admitted.authenticated, user=self._user,
@@ -338,7 +339,7 @@ class Session:
                        **({"messages": messages} if messages > 0 else {"result": "in part"}))
 
     def _open_message(self, row: Any) -> MessageFile:
-        """The file of a message, which stays for a while when others expunge it."""
+        """Open the file of a message, which stays for a while when others expunge it."""
         store, mailbox = self._listener.store, self._drop.mailbox
         try:
             file = store.open_message(mailbox.entry, row)
@@ -349,7 +350,7 @@ class Session:
         return verified(file, bytes(row["digest"])) if store.settings.verify_reads else file
 
     def _shown(self, file: MessageFile, number: int, first: bytes) -> File:
-        """The message as this client may have it; `first` is how it begins. Raises NeedsUtf8, StoreError."""
+        """The message in the form that this client may have; `first` is how it begins. Raises NeedsUtf8, StoreError."""
         if self._utf8 or self._settings.utf8 == OFF or first.isascii() and len(first) == file.size:
             return file
         rows = self._drop.rows(number)
@@ -363,11 +364,11 @@ class Session:
 
     @property
     def _who(self) -> str:
-        """For the log."""
+        """The user, for the log."""
         return f"{self._stream.id}: {self._user}"
 
     def _offers(self, verb: bytes) -> bool:
-        """Whether a command that not every server has is one here."""
+        """Whether this server has a command that is not in every server."""
         return verb != b"LAST" and verb != b"UTF8" or (
             self._settings.last if verb == b"LAST" else self._settings.utf8 != OFF)
 
@@ -379,8 +380,8 @@ class Session:
     async def _line(self, limit: int, *, idle: bool = False) -> bytes:
         """The client's next line.
 
-        RFC 1939 §3: who is idle after login is cut off without a word, which would be taken for the answer to the next
-        command. The limit for a login is not that timer, and is told.
+        A client that is idle after login is cut off without a word: it would take the text for the answer to its next
+        command (RFC 1939 §3). The time limit for the login is another one, and the client is told.
         """
         self._output.waits_for_input()
         if self._state is State.TRANSACTION:
@@ -401,7 +402,7 @@ class Session:
         self._say(reply)
 
     def _leave(self) -> None:
-        """Give back the maildrop, however the session ended. Only QUIT has deleted anything."""
+        """Give back the maildrop, however the session has ended. Only QUIT has deleted anything."""
         if self._maildrop is None:
             return
         drop, self._maildrop = self._maildrop, None
@@ -415,5 +416,5 @@ class Session:
 
 
 def _ended(ended: StoreError) -> bytes:
-    """The last reply to a client whose login holds no more."""
+    """The last reply to a client whose login is not valid any more."""
     return replies.MOVED if ended.problem is Problem.ELSEWHERE else refusal(ended)

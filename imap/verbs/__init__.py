@@ -1,4 +1,5 @@
-"""What the commands do to the store: the same families as in `imap.wire`, joined to them by `dispatch`.
+"""What the commands do to the store. The modules are the same families as in `imap.wire`; `dispatch` joins both.
 
-Each is a coroutine of a session and a command's value; it gives the tagged reply or raises a refusal (`imap.states`).
+Each command is a coroutine of a session and a command's value. It returns the tagged reply, or raises a refusal
+(`imap.states`).
 """

@@ -1,7 +1,7 @@
 """SETACL, DELETEACL, GETACL, LISTRIGHTS, MYRIGHTS: RFC 4314 §3.
 
-A mailbox that the user may not look up is answered like one that is not there (§6): `Session.entry` sees to that. And
-any identifier can be in a list, so that nobody finds out who has an account here by trying names.
+A mailbox that the user may not look up is answered like one that is not there (§6); `Session.entry` does that. And any
+identifier can be in a list, so that nobody finds out by trying names who has an account here.
 """
 
 from imap.session import Session
@@ -23,11 +23,11 @@ from store import offload
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization
 
-ONLY_READING = "lr"         # rights that are left to a client who may change nothing
+ONLY_READING = "lr"         # the rights of a client that may change nothing
 
 
 async def set_acl(session: Session, command: SetAcl) -> Reply:
-    """Change what an identifier may do with a mailbox. What its owner always has stays (LISTRIGHTS tells)."""
+    """Change what an identifier may do with a mailbox. The rights that its owner always has stay (see LISTRIGHTS)."""
     entry = session.entry(command.mailbox, "a")
     modification = command.modification
     if not modification and _is_owner(session, entry, command.identifier):
@@ -37,7 +37,7 @@ async def set_acl(session: Session, command: SetAcl) -> Reply:
 
 
 async def delete_acl(session: Session, command: DeleteAcl) -> Reply:
-    """Take an identifier off the list. A user may still have rights by another entry, the owner has all then."""
+    """Take an identifier off the list. A user may still have rights by another entry; the owner then has all rights."""
     await _change(session, session.entry(command.mailbox, "a"), command.identifier, "")
     return session.done("DELETEACL completed")
 
@@ -48,7 +48,7 @@ async def _change(session: Session, entry: MailboxEntry, identifier: str, modifi
 
 
 async def get_acl(session: Session, command: GetAcl) -> Reply:
-    """The list; an owner whom it does not name has all rights, and stands first."""
+    """The list. An owner whom it does not name has all rights, and comes first."""
     entry = session.entry(command.mailbox, "a")
     entries = [(identifier, held) for identifier, held in entry.acl.items() if identifier != entry.name.owner]
     if entry.name.owner:
@@ -59,7 +59,7 @@ async def get_acl(session: Session, command: GetAcl) -> Reply:
 
 
 async def list_rights(session: Session, command: ListRights) -> Reply:
-    """What an identifier, which is answered as it was written (§3.4), can be given."""
+    """Which rights an identifier can be given. The answer has the identifier as it was written (§3.4)."""
     entry = session.entry(command.mailbox, "a")
     always, optional = acl.grantable(command.identifier, owner=_is_owner(session, entry, command.identifier))
     session.stream.write(format_listrights(entry.name.to_client(session.user), command.identifier, always, optional,
@@ -68,7 +68,7 @@ async def list_rights(session: Session, command: ListRights) -> Reply:
 
 
 async def my_rights(session: Session, command: MyRights) -> Reply:
-    """The user's own rights on a mailbox, for whoever has any that tells of it."""
+    """The user's own rights on a mailbox, for a user who has any right by which the mailbox may be known."""
     if session.snapshots.concerns(command.mailbox):
         return await snapshots.my_rights(session, command)
     entry = session.store.entry(session.name(command.mailbox))
@@ -80,12 +80,12 @@ async def my_rights(session: Session, command: MyRights) -> Reply:
 
 
 def own_rights(session: Session, entry: MailboxEntry) -> str:
-    """What this client may do: of the user's rights those that its login leaves to it."""
+    """What this client may do: those of the user's rights that its login leaves to it."""
     held = authorization.rights(session.store, session.user, entry)
     return "".join(right for right in held if right in ONLY_READING) if session.only_reads else held
 
 
 def _is_owner(session: Session, entry: MailboxEntry, identifier: str) -> bool:
-    """Whether the identifier is the owner of the mailbox, whatever its case. Aliases are identifiers like others: that
-    an address is somebody's is not to be found out here."""
+    """Whether the identifier is the owner of the mailbox, in any case of letters. Aliases are identifiers like any
+    others: nobody may find out here that an address is somebody's."""
     return acl.is_user(identifier) and session.store.directory.user_id(identifier) == entry.name.owner

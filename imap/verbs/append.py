@@ -1,9 +1,9 @@
 """APPEND: RFC 3501 §6.3.11, RFC 3502; APPENDUID is RFC 4315 §3. The messages go to the store as they arrive.
 
-A client may send commands without waiting for answers (RFC 9051 §5.5). APPENDs of one message each to one mailbox that
-have come whole when the first of them is carried out are delivered together (`_gather`): they share syncs and one
-transaction. Each is delivered or refused by itself, and answered in its turn as any command is (`Session.ahead`).
-Of a command of another kind nothing is read before its turn.
+A client may send commands without waiting for answers (RFC 9051 §5.5). APPENDs of one message each, to one mailbox, are
+delivered together if they have come whole when the first of them is carried out (`_gather`): they share syncs and one
+transaction. Each is delivered or refused by itself, and answered in its turn, as any command is (`Session.ahead`).
+Nothing of another kind of command is read before its turn.
 """
 
 import logging
@@ -41,7 +41,7 @@ from store.values import Flags
 
 log = logging.getLogger(__name__)
 
-HELD = 1 << 20              # octets of whole messages that one APPEND keeps in memory, or several that came together
+HELD = 1 << 20              # octets of whole messages that one APPEND, or several that came together, keep in memory
 _HEADER_END = re.compile(rb"\n\r?\n")
 
 
@@ -53,7 +53,7 @@ class Header:
     _over: bool = False
 
     def is_ascii(self, data: bytes) -> bool:
-        """Whether what these octets have of the header is."""
+        """Whether the part of the header that is in these octets is ASCII."""
         if self._over:
             return True
         found = _HEADER_END.search(self._end + data)
@@ -69,13 +69,13 @@ class Arriving:
     """The messages of the APPEND that is being read, and what went wrong with them, if anything did."""
 
     entry: MailboxEntry
-    command: Append                         # as far as its first message,
+    command: Append                         # up to its first message,
     head: Head
-    partition: Partition | None = None      # on which it was when the last one began
+    partition: Partition | None = None      # where the mailbox was when the last message began
     messages: list[Staged] = field(factory=list)
     octets: int = 0                         # of all of them
-    secured: int = 0                        # so many of them are on disk,
-    held: int = 0                           # and so many octets of the others are here
+    secured: int = 0                        # how many of them are on disk,
+    held: int = 0                           # and how many octets of the others are in memory
     failure: Exception | None = None
     outcome: int | StoreError | None = None     # its UID, or the refusal, when it was delivered with one before
 
@@ -88,7 +88,7 @@ class Arriving:
 async def receive(session: Session, wanted: Message) -> Step | None:
     """Take a message that a client has announced, or say what to do instead.
 
-    Nothing is asked of a client that waits before all that can be known beforehand looks right.
+    A client that waits is asked for the message only after everything that can be known beforehand is in order.
     """
     framer = session.reading.framer
     try:
@@ -127,7 +127,7 @@ async def receive(session: Session, wanted: Message) -> Step | None:
 
 
 def _note(session: Session, arriving: Arriving | None, error: StoreError) -> None:
-    """For those who will ask why."""
+    """Note the refusal in the delivery log, for those who will ask why."""
     if arriving is not None:
         known = arriving.messages[-1].message_id if arriving.messages else b""
         noting.refused(session.store.delivery_log, "APPEND", session.stream, session.user, arriving.entry, error,
@@ -135,7 +135,7 @@ def _note(session: Session, arriving: Arriving | None, error: StoreError) -> Non
 
 
 async def _make_room(session: Session, arriving: Arriving) -> None:
-    """Have the messages before the next one on disk if they are many: then they take neither memory nor open files."""
+    """Put the messages before the next one on disk if they are many: then they take neither memory nor open files."""
     partition = session.store.partition_of(arriving.entry)
     await severalmessages.secure(session.store, partition, arriving.messages[arriving.secured:])
     arriving.secured, arriving.held = len(arriving.messages), 0
@@ -151,13 +151,14 @@ async def _take(session: Session, arriving: Arriving, staged: Staged, data: byte
             raise Refused("Such a header is taken only after ENABLE UTF8=ACCEPT", b"CANNOT")
         if staged.write(data):
             await durable.spill(session.store, staged)
-    except Exception as error:          # of whatever kind: `append` raises it when the command is complete
+    except Exception as error:          # any: `append` raises it when the command is complete
         arriving.failure = error
         arriving.abort()
 
 
 def _look_before(session: Session, wanted: Message) -> Arriving:
-    """The messages so far, if one more can go there. Raises SyntaxProblem, Refused, StoreError, what failed before."""
+    """The messages so far, if one more can be added. Raises SyntaxProblem, Refused, StoreError, or what failed before.
+    """
     arriving: Arriving | None = session.arriving
     if arriving is None:
         arriving = session.arriving = _first(session, wanted)
@@ -165,7 +166,7 @@ def _look_before(session: Session, wanted: Message) -> Arriving:
         if arriving.failure is not None:
             raise arriving.failure
         parse_next_message(wanted.frame[-1], wanted.frame[-3])
-        arriving.messages[-1].scan()            # each in its turn, and not all of them when the last one has come
+        arriving.messages[-1].scan()            # each one now, not all of them when the last one has come
     if not wanted.size:
         raise Refused("An empty message is not stored")
     if wanted.size > session.store.settings.message_limit:
@@ -238,16 +239,16 @@ async def _deliver(session: Session, arriving: Arriving, entry: MailboxEntry, co
 
 
 async def _gather(session: Session, first: Arriving) -> list[Arriving]:
-    """The message, and those of the next APPENDs to the mailbox that are there whole; these have been read, and wait in
-    `Session.ahead`, as does one that has turned out not to belong to them.
+    """The message, and those of the next APPENDs to the mailbox that are there whole. These have been read, and wait in
+    `Session.ahead`; so does one that has turned out not to belong to them.
 
-    Never more than take HELD octets, and a turn of the event loop: all together, what one message may take.
+    They never take more than HELD octets, nor more work in a turn of the event loop than one message may take.
     """
     group, octets, share, looked = [first], first.octets, _share(first), False
     while share < 1.0 and len(group) < durable.FEW:
         has_another = _has_another(session, HELD - octets)
         if has_another is None and not looked and session.stream.input_waiting:
-            looked = True               # once: of what a client sends much comes between two reads
+            looked = True               # once: much of what a client sends comes between two reads
             await session.stream.look_again()
             continue
         if not has_another:
@@ -295,8 +296,8 @@ def _has_another(session: Session, octets: int) -> bool | None:
 
 
 async def _deliver_group(session: Session, group: list[Arriving]) -> None:
-    """Deliver the messages together, if they are several and that can be done: the outcome of each is known then.
-    Raises StoreError, which is then what has become of all."""
+    """Deliver the messages together, if they are several and that can be done; then the outcome of each is known.
+    Raises StoreError, which is then the outcome of all."""
     if len(group) == 1:
         return
     try:
@@ -319,18 +320,18 @@ async def _deliver_group(session: Session, group: list[Arriving]) -> None:
 
 
 def _as_shared_now(session: Session, entry: MailboxEntry) -> MailboxEntry:
-    """The mailbox with its access control list of this moment: messages may have been long on their way to it.
+    """The mailbox with its present access control list: messages may have taken long to come.
 
     Raises StoreError NO_MAILBOX, NO_PERMISSION.
     """
     now = session.store.mailboxes.find(entry.name)
-    if now is None or now.id != entry.id:               # it has another name now, or is no more
+    if now is None or now.id != entry.id:               # it has another name now, or is gone
         now = session.store.mailboxes.find_id(entry.id)
     return entry if now is None else session.granted(now, "i")      # of one that has gone the delivery will tell
 
 
 def _target(session: Session, entry: MailboxEntry, message: Appended) -> Target:
-    """The mailbox, with those of the message's flags that the user may set there (RFC 4314 §4)."""
+    """The target: the mailbox, and those of the message's flags that the user may set there (RFC 4314 §4)."""
     flags = message.flags
     if flags is not NO_FLAGS:
         system, keywords = changeable(session.store, session.user, entry)
@@ -341,6 +342,6 @@ def _target(session: Session, entry: MailboxEntry, message: Appended) -> Target:
 
 
 def _have_script_run(mailbox: MailboxId, user: str, txn: WriteTxn) -> None:
-    """RFC 6785 §2.2.1: for the message that has just come."""
+    """Have a script run for the message that has just come (RFC 6785 §2.2.1)."""
     uid = txn.state(mailbox).uidnext - 1
     txn.partition.script_events.add(mailbox, APPEND, user, np.array([uid], np.uint32), txn.handle)

@@ -1,8 +1,8 @@
-"""What commands note in the audit trail (`store/audit`), once they are done and before the client hears of it.
+"""What commands note in the audit trail (`store/audit`), after they are done and before the client hears of it.
 
-Everybody's: changed ACLs and limits, deleted mailboxes, and messages that are removed in mailboxes of others. Of an
-administrator who acts as a user also what is removed, opened and searched; what users do in their own mailboxes is not
-noted. One line a command; what was searched for is not in it.
+For everybody: changed ACLs and limits, deleted mailboxes, and messages that are removed in mailboxes of others. For an
+administrator who acts as a user also what is removed, opened and searched. What users do in their own mailboxes is not
+noted. There is one line for a command; it does not say what was searched for.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ Facts = Callable[[Session, Any], Mapping[str, Any] | None]      # None: it is no
 
 
 def _noting(kind: str, what: str, verb: Verb, facts: Facts, *, counts: bool = False) -> Verb:
-    """The command, which is noted. `counts`: only if it has removed messages."""
+    """The command, made to be noted. `counts`: only if it has removed messages."""
     @wraps(verb)
     async def carried_out(session: Session, command: Any) -> Reply:
         noted = facts(session, command)
@@ -67,7 +67,7 @@ def _of_mailbox(session: Session, command: Any) -> Mapping[str, Any]:
 
 
 def _owner(session: Session, name: str) -> str | None:
-    """Whose mailbox that is, if it is not the user's."""
+    """The owner of that mailbox, if it is not the user."""
     try:
         owner = session.name(name).owner
     except StoreError:
@@ -86,7 +86,7 @@ def _of_limits(session: Session, command: SetQuota) -> Mapping[str, Any]:
 
 
 def _of_others(session: Session, command: Close | Expunge | Copy) -> Mapping[str, Any] | None:
-    """Of what removes messages: in mailboxes of others, and for whoever acts as a user."""
+    """Facts of a command that removes messages: in mailboxes of others, and by an administrator who acts as a user."""
     if session.view is None or isinstance(command, Copy) and not command.remove:
         return None
     name = session.view.mailbox.entry.name
@@ -101,7 +101,7 @@ def _of_selected(session: Session, command: Search | Sort | Thread) -> Mapping[s
 
 
 def audited(verbs: Mapping[type[Any], Verb]) -> dict[type[Any], Verb]:
-    """The commands of everybody, of which those note what they do that change what others have."""
+    """The commands for everybody; those that change what others have note what they do."""
     return {**verbs,
             SetAcl: _noting("share", "SETACL", verbs[SetAcl], _of_acl),
             DeleteAcl: _noting("share", "DELETEACL", verbs[DeleteAcl], _of_acl),
@@ -113,7 +113,7 @@ def audited(verbs: Mapping[type[Any], Verb]) -> dict[type[Any], Verb]:
 
 
 def watched(verbs: Mapping[type[Any], Verb]) -> dict[type[Any], Verb]:
-    """The commands of an administrator who acts as a user: those that read note it, too."""
+    """The commands for an administrator who acts as a user: those that read note it, too."""
     return {**verbs,
             Select: _noting("read", "SELECT", verbs[Select], _of_mailbox),
             **{kind: _noting("search", kind.__name__.upper(), verbs[kind], _of_selected)

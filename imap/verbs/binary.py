@@ -1,7 +1,7 @@
 """FETCH BINARY and BINARY.SIZE: a part of a message without its transfer encoding (RFC 3516 §4.2, §4.3).
 
-How long a part is once it is decoded shows only when it has been: so it is decoded once to measure it, and, unless it
-is short, once more to send it. Neither takes memory for more than a window of it.
+The length of a decoded part is known only after decoding. So a part is decoded once to measure it, and once more to
+send it, unless it is short. Both take memory for one window of it only.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,14 +16,14 @@ from store.message.cacherecord import PartSpan, Path
 from store.message.text import ENCODINGS, WINDOW, body_octets
 from store.partition.messagereading import MessageFile
 
-SHORT = 256 << 10           # octets, decoded, that are kept from the first time
+SHORT = 256 << 10           # a part of so many decoded octets is kept from the first time
 
 Read = Callable[[int, int], bytes]
 Pieces = Callable[[Read], Iterable[bytes]]
 
 
 class UnknownEncoding(Exception):
-    """The part has a transfer encoding that nobody here knows."""
+    """The part has a transfer encoding that this server does not know."""
 
 
 class HalfSent(Exception):
@@ -43,8 +43,8 @@ class _Measured:
 
 @define(eq=False)
 class Decoding:
-    """A part, decoded as far as somebody has asked for portions of it: who asks for one after the other, in a command
-    or in several, has each octet decoded once. It keeps one window of the part."""
+    """A part, decoded as far as somebody has asked for portions of it. Whoever asks for one portion after the other, in
+    one command or in several, has each octet decoded once. It keeps one window of the part."""
 
     key: tuple[bytes, int, tuple[int, ...]]     # the message file, what of it comes first, and the part
     file: MessageFile                           # open as long as somebody reads
@@ -67,7 +67,7 @@ async def send_portion(session: Session, head: bytes, one: Binary, pieces: Piece
     if not isinstance(decoding, Decoding) or decoding.key != key or first < decoding.at:
         decoding = Decoding(key, file)
         decoding.pieces = iter(pieces(decoding.read))
-    decoding.file, session.decoding = file, None        # what fails on the way is begun again
+    decoding.file, session.decoding = file, None        # if this fails, the next one begins again
     found: list[bytes] = []
     while True:
         found.append(decoding.piece[max(0, first - decoding.at):max(0, first + count - decoding.at)])
@@ -84,10 +84,10 @@ async def send_portion(session: Session, head: bytes, one: Binary, pieces: Piece
 
 def pieces_of(one: Binary, file: MessageFile, parts: Mapping[Path, PartSpan], trace: int, header_length: int
               ) -> Pieces | None:
-    """What makes the decoded octets of the part from what reads the message, which has these parts, and a trace header
-    of that length; None if it has no such part. Raises UnknownEncoding.
+    """A function that gives the decoded octets of the part, from a reader of the message, which has these parts and a
+    trace header of that length; None if it has no such part. Raises UnknownEncoding.
 
-    The message itself has no encoding: the header says what that of its body is.
+    The message itself has no encoding: its header says what the encoding of its body is.
     """
     if not one.path:
         size = file.size
@@ -109,7 +109,7 @@ def _windows(read: Read, size: int) -> Iterator[bytes]:
 
 async def send(session: Session, head: bytes, one: Binary, pieces: Pieces | None, file: MessageFile, digest: bytes
                ) -> None:
-    """The item, after `head`, which is what is due before it."""
+    """Send the item after `head`, which must come before it."""
     if pieces is None:
         session.stream.write(head + (b" 0" if one.size else b" NIL"))
         return

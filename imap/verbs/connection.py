@@ -16,7 +16,7 @@ from store.net.linestates import LineTooLong
 
 log = logging.getLogger(__name__)
 
-CLIENT_LIMIT = 60               # octets that are kept of each thing that a client says of itself
+CLIENT_LIMIT = 60               # octets that are kept of each value that a client gives about itself
 ORIGIN = b"x-originating-ip"    # no RFC has it, proxies send it
 
 
@@ -27,7 +27,7 @@ async def capability(session: Session, command: Capability) -> Reply:
 
 
 async def noop(session: Session, command: Noop) -> Reply:
-    """Nothing; the news follow by themselves."""
+    """Do nothing; the news follow by themselves."""
     return Reply("NOOP completed")
 
 
@@ -47,8 +47,8 @@ async def starttls(session: Session, command: StartTls) -> Reply:
 
 
 async def identify(session: Session, command: Id) -> Reply:
-    """Who we are. What the client says of itself may be anything, and is only shown to administrators. Proxies say for
-    whom they connect."""
+    """Say who we are. A client may say anything of itself, and only administrators see it. Proxies say for whom they
+    connect."""
     said = {name.lower(): value for name, value in command.pairs}
     session.client = " ".join(_shown(value) for value in (said.get(b"name"), said.get(b"version")) if value)
     if session.state is State.NOT_AUTHENTICATED and session.authenticator.believes(session.stream):
@@ -77,8 +77,8 @@ def _believe(session: Session, command: Id) -> None:
 
 
 async def enable(session: Session, command: Enable) -> Reply:
-    """Turn on what this server knows; the answer names what this command has asked for, also if it was on already: to
-    name nothing would be to say that nothing is on (RFC 5161 §3.1, §3.2; RFC 9051 §6.3.1)."""
+    """Turn on what this server knows. The answer names what this command has asked for, also if it was on already: an
+    answer without names would say that nothing is on (RFC 5161 §3.1, §3.2; RFC 9051 §6.3.1)."""
     names = dict.fromkeys(name for name in command.capabilities if name in ENABLED_BY_ENABLE)
     session.stream.write(responses.enabled([ENABLED_BY_ENABLE[name] for name in names]))
     if names.keys() & {b"CONDSTORE", b"QRESYNC"}:
@@ -99,7 +99,7 @@ async def idle(session: Session, command: Idle) -> Reply:
     """Tell what happens, when it happens, until the client says DONE."""
     session.stream.write(b"+ idling\r\n")
     if session.view is not None:
-        session.view.answered = None            # of many who wait nothing is kept
+        session.view.answered = None            # many may wait: nothing is kept for them
     await session.listen()
     try:
         line = await session.reading.line()

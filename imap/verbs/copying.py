@@ -15,8 +15,8 @@ from store.partition.transactions import COPY_UNITS, MOVE_UNITS, units
 async def copy(session: Session, command: Copy) -> Reply:
     """Copy or move all of the messages, or none.
 
-    Named by UID, messages that have vanished are passed over; named by number, they make the command fail. The end of
-    the command tells what was moved away.
+    When they are named by UID, vanished messages are left out; when they are named by number, these make the command
+    fail. The end of the command tells what was moved away.
     """
     view = session.writable("te") if command.remove else session.selected()
     name = ("UID " if command.by_uid else "") + ("MOVE" if command.remove else "COPY")
@@ -44,7 +44,7 @@ async def copy(session: Session, command: Copy) -> Reply:
         _tell_moved(session, target, error)
         if error.problem is Problem.NO_MAILBOX:
             if not snapshot:
-                session.store.status(source)        # raises the same, if it is this one that is gone
+                session.store.status(source)        # raises this, too, if the source is gone
             raise Refused("There is no such mailbox", responses.TRYCREATE) from error
         noting.refused(session.store.delivery_log, name, session.stream, session.user, target, error)
         raise
@@ -65,6 +65,6 @@ async def copy(session: Session, command: Copy) -> Reply:
 
 
 def _tell_moved(session: Session, target: MailboxEntry, error: StoreError) -> None:
-    """What has been moved before the rest was refused."""
+    """Tell what has been moved before the rest was refused."""
     if isinstance(error, PartlyMoved) and authorization.may(session.store, session.user, target, "r"):
         session.stream.write(responses.ok(None, "Moved", responses.copyuid(target.uidvalidity, error.uids, error.new)))

@@ -1,5 +1,4 @@
-"""The table from a command's value to the function that carries it out; and which of these are noted in the audit
-trail."""
+"""The table from a command's value to the function that carries it out, and which of these write to the audit trail."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -83,5 +82,5 @@ _VERBS: Mapping[type[Any], Verb] = {
 }
 
 VERBS = audited.audited(_VERBS)
-WATCHED = audited.watched(VERBS)       # of an administrator who acts as a user
-READING = readonly.reading(VERBS)      # of who may change nothing
+WATCHED = audited.watched(VERBS)       # for an administrator who acts as a user
+READING = readonly.reading(VERBS)      # for a client that may change nothing

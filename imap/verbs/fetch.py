@@ -1,7 +1,7 @@
 r"""FETCH: RFC 3501 §6.4.5, §7.4.2; `binary` has the items of RFC 3516.
 
-Messages go out in batches: what index and cache know is formatted for a whole batch at once; what is in message files
-is read in pieces and sent before more is read, so that neither a large mailbox nor a large message takes memory.
+Messages go out in batches. What index and cache know is formatted for a whole batch at once. What is in message files
+is read in pieces, and sent before more is read. So neither a large mailbox nor a large message takes much memory.
 """
 
 import logging
@@ -48,9 +48,9 @@ log = logging.getLogger(__name__)
 FIGURES = 2000              # messages in a batch when the index knows all that is asked for
 CACHED = 250                # when the cache does
 READ = 50                   # when files are read
-HEADER = 1 << 20            # octets of a header in which HEADER.FIELDS looks; what is beyond is not found
+HEADER = 1 << 20            # octets of a header that HEADER.FIELDS looks through; fields beyond are not found
 BEGINNING = 16 << 10        # octets in which nearly every header ends
-FEW = 8                     # sections of a message that are made without a look at the time
+FEW = 8                     # so many sections of a message are made without a look at the clock
 LONG_HEADER = 64 << 10      # octets of a header that is looked through in a thread
 
 _UID = (Item.UID,)
@@ -93,13 +93,13 @@ async def fetch(session: Session, command: Fetch) -> Reply:
 
 @frozen(eq=False)
 class _Plan:
-    """What a list of items comes to, in whatever mailbox."""
+    """A list of items, prepared for any mailbox."""
 
     items: tuple[Item, ...]
     sections: tuple[Section | Binary, ...]
     sets_seen: bool
     tells_modseqs: bool
-    reads: bool                 # more than headers, from the beginning of the message
+    reads: bool                 # it needs more than headers, from the beginning of the message
     needs_cache: bool
     only: Lister | None         # takes all that is asked for of cache records: one list of header fields
     quick: Quick | None
@@ -113,7 +113,7 @@ class _Plan:
 
     @classmethod
     def of(cls, wanted: Items) -> "_Plan":
-        """That of these items."""
+        """The plan for these items."""
         items = tuple([one for one in wanted if isinstance(one, Item)])
         sections = tuple([one for one in wanted if not isinstance(one, Item)])
         quick = Quick.of(sections) if sections else None
@@ -136,12 +136,12 @@ class _Fetching:
             plan = wanted.plan = _Plan.of(wanted)
         self.plan = plan
         self.sets_seen = plan.sets_seen and not view.read_only and bool(int(view.changeable) & SEEN)
-        self.seen: list[Positions] = []                     # messages that this has made \\Seen
+        self.seen: list[Positions] = []                     # messages that this FETCH has made \\Seen
         self.modseqs: list[NDArray[np.uint64]] = []         # and their MODSEQs
         self.unreadable: Problem | None = None
         self.undecodable = False
         self._decoded: tuple[CachedMessage, dict[Path, PartSpan]] | None = None
-        self._held = 0                                      # octets of files since others were last let in
+        self._held = 0                                      # octets of files since others last had a turn
 
     async def send_one(self, at: int) -> bool:
         """Answer for the message at that place, of which nothing is to be changed; False when that is to be done as for
@@ -163,7 +163,7 @@ class _Fetching:
         return True
 
     def _item(self, item: Item, rows: Rows, cached: _Records | None) -> bytes:
-        """`_columns` of one item of one message."""
+        """As `_columns`, for one item of one message."""
         if item is Item.UID:
             return b"UID %d" % rows["uid"][0]
         if item is Item.FLAGS:
@@ -191,7 +191,7 @@ class _Fetching:
     # What index and cache know
 
     def _columns(self, rows: Rows, cached: CachedBatch, items: Sequence[Item]) -> tuple[list[bytes], list[list[Any]]]:
-        """The items' forms, and the values to fill them with."""
+        """The forms of the items, and the values that fill them."""
         forms: list[bytes] = []
         columns: list[list[Any]] = []
         for item in items:
@@ -248,7 +248,7 @@ class _Fetching:
         return without_nul(lines) if plan.sections else lines
 
     def _heads(self, positions: Positions, rows: Rows, cached: _Records | None) -> list[bytes]:
-        """The beginnings of the responses; of a message whose cache record is lost, what the index knows."""
+        """The beginnings of the responses; for a message whose cache record is lost, what the index knows."""
         if cached is None or all(cached):
             forms, columns = self._columns(rows, _batch(cached), self.plan.items)
             form = b"* %d FETCH (" + b" ".join(forms)
@@ -265,7 +265,7 @@ class _Fetching:
         return heads
 
     async def _records(self, rows: Rows) -> _Records:
-        """The cache records of a batch; those of a snapshot in a thread, where what is lost is lost at each reading."""
+        """The cache records of a batch; in a snapshot a thread gets them, since none that was lost stays mended."""
         session = self.session
         if session.snapshots.snapshot is None:
             return self._cached(rows)
@@ -326,7 +326,7 @@ class _Fetching:
         return unseen
 
     def belief(self) -> Belief:
-        """The flags that the client has been told those messages have now."""
+        """The flags of those messages that the client has been told last."""
         positions = np.concatenate(self.seen)
         rows = take(self.view.rows, positions)
         modseqs = np.concatenate(self.modseqs) if b"CONDSTORE" in self.session.enabled else None
@@ -346,7 +346,7 @@ class _Fetching:
         await self._send_answers(heads, rows, cached)
 
     async def _send_answers(self, heads: list[bytes], rows: Rows, cached: _Records | None) -> None:
-        """The sections of these messages, behind the heads of the responses."""
+        """Send the sections of these messages, behind the heads of the responses."""
         if self.plan.reads:
             self.session.stream.acts["read"] += len(rows)
         write, quick, many = self.session.stream.write, self.plan.quick, len(self.plan.sections) > FEW
@@ -375,7 +375,7 @@ class _Fetching:
                 await self.session.stream.breathe()
 
     async def _send_message(self, head: bytes, row: Any, cached: CachedMessage | None) -> None:
-        """The response for one message. What cannot be read is NIL, so that the session goes on."""
+        """Send the response for one message. What cannot be read is NIL: the session goes on."""
         stream = self.session.stream
         try:
             file = self._open(row)
@@ -414,7 +414,7 @@ class _Fetching:
 
     def _open(self, row: Any) -> MessageFile:
         file = self.session.source.open_message(self.view.mailbox.entry, row)
-        if os.fstat(file.fileno).st_size < file.end:        # to be known before a literal is announced
+        if os.fstat(file.fileno).st_size < file.end:        # found out before a literal is announced
             file.close()
             raise StoreError(Problem.CORRUPT, detail=f"message file {bytes(row['digest']).hex()} is too short")
         if not self.session.store.settings.verify_reads or self.plan.quick is not None and self.plan.quick.headers_only:
@@ -436,14 +436,14 @@ class _Fetching:
                        self._parts_of(cached))
 
     def _parts_of(self, cached: CachedMessage) -> dict[Path, PartSpan]:
-        """Decoded once, however many of them are asked for."""
+        """The table of parts, decoded once, however many parts are asked for."""
         if self._decoded is None or self._decoded[0] is not cached:
             self._decoded = cached, cached.parts
         return self._decoded[1]
 
     async def _send_section(self, head: bytes, one: Section, file: MessageFile, row: Any,
                             cached: CachedMessage | None, walked: dict[Span, Fields]) -> None:
-        """One section: its octets as they are stored, but for NUL."""
+        """Send one section: its octets as they are stored, but for NUL."""
         stream = self.session.stream
         span = self._span(one, file, row, cached)
         if span is None:
@@ -474,7 +474,7 @@ class _Fetching:
                 raise binary.HalfSent(error) from error
 
     async def _walk(self, header: bytes) -> Fields:
-        """Its fields; those of a long one are found in a thread."""
+        """The fields of a header; those of a long one are found in a thread."""
         names = [name for one in self.plan.sections if isinstance(one, Section) for name in one.fields or ()]
         if len(header) <= LONG_HEADER:
             return Fields(header, names)

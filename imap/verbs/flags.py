@@ -22,15 +22,16 @@ from store.tables.index import take
 from store.tables.state import DELETED, SEEN, MailboxState, keyword_bits
 from store.values import FlagAction
 
-FEW = 100                   # messages of which the client's answer is made before the change is on disk
+FEW = 100                   # for so few messages the answer is made before the change is on disk
 
 
 async def store_flags(session: Session, command: StoreFlags) -> Reply:
     r"""Change flags, and tell the new ones unless .SILENT; the MODSEQs, and the flags of messages that fail the test of
     UNCHANGEDSINCE, always.
 
-    Messages that have vanished meanwhile keep the others from nothing; a client that waits to hear of their flags gets
-    a NO (RFC 2180 §4.2). What is said of a few is made while the disk has the log, and goes out after that.
+    When some messages have vanished meanwhile, the others are changed. A client that waits to hear of the flags of
+    vanished ones gets a NO (RFC 2180 §4.2). For few messages the answer is made while the disk has the log, and goes
+    out after that.
     """
     view = session.writable()
     if command.unchanged_since is not None:
@@ -129,7 +130,8 @@ def _failing(command: StoreFlags, update: Update, uids: NDArray[np.uint32], posi
 
 
 def _believed(session: Session, view: View, positions: Positions, command: StoreFlags, state: MailboxState) -> Belief:
-    """What a client that asked for silence takes the flags to be now; another session may have made them different."""
+    """The flags that a client that asked for silence now takes for the present ones; another session may have changed
+    them."""
     rows = view.rows
     bits, _ = keyword_bits(state, command.flags.keywords, add=False)
     return Belief(positions, _applied(rows["flags"][positions], int(command.flags.system), command.action),

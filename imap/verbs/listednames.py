@@ -1,4 +1,4 @@
-"""Names of mailboxes as LIST and LSUB look at them: which match, which are above others, in which order they come."""
+"""Names of mailboxes, as LIST and LSUB look at them: which match, which are above others, and their order."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -13,14 +13,14 @@ LINES_AT_A_TIME = 500                 # lines that are written together
 
 
 def matching(reference: str, patterns: Iterable[str]) -> Callable[[str], bool]:
-    """Whether a name matches any of the patterns. One that is empty, or too long, is passed over (RFC 5258 §3)."""
+    """Whether a name matches any of the patterns. A pattern that is empty or too long is left out (RFC 5258 §3)."""
     whole = (normalize("NFC", reference + pattern) for pattern in patterns if pattern)
     return compile_patterns(pattern for pattern in whole if len(pattern) <= MAX_PATTERN)
 
 
 def for_levels(command: List, patterns: Iterable[str]) -> tuple[str, ...]:
-    """Those of the patterns that names match which are no mailboxes. An extended LIST asks for these with a `%` at the
-    end (RFC 5258 §3, RFC 3501 §6.3.8)."""
+    """The patterns that are compared with names that are no mailboxes. In an extended LIST they must end with `%` (RFC
+    5258 §3, RFC 3501 §6.3.8)."""
     return tuple(pattern for pattern in patterns if not command.extended or pattern.endswith("%"))
 
 

@@ -28,7 +28,8 @@ FEW = 300                   # mailboxes, subscriptions, or letters of patterns, 
 
 
 async def list_mailboxes(session: Session, command: List) -> Reply:
-    """The names that match and are what was asked for; names above mailboxes that are no mailboxes are among them."""
+    """List the names that match and are what was asked for; also names above mailboxes that are no mailboxes
+    themselves."""
     if not command.extended and command.patterns == ("",):
         root = PREFIX if session.snapshots.concerns(command.reference) else _root(command.reference)
         session.stream.write(responses.listed([b"\\Noselect"], root))
@@ -59,9 +60,9 @@ async def _store_skips(session: Session) -> None:
 
 
 async def _write(session: Session, lines: Callable[[], Iterator[Callable[[], bytes]]], letters: int) -> None:
-    """Write all these lines, which are made in a thread where the user has many mailboxes, or the patterns many
-    letters: sets of all their names, and what is sorted, cannot be had in small pieces. Meanwhile the session does
-    nothing else, so they may ask it."""
+    """Write all these lines. They are made in a thread if the user has many mailboxes, or the patterns many letters:
+    sets of all names, and sorting, cannot be done in small pieces. Meanwhile the session does nothing else, so the
+    lines may ask it."""
     if letters <= FEW and not authorization.sees_many(session.store, session.user, FEW):
         for line in lines():
             session.stream.write(await session.change(0, line, kind="views"))
@@ -96,7 +97,7 @@ class _Names:
         """The names to be listed."""
         names = self._selected
         if self._recursive:
-            # A name only says that there is something below it when that is not listed itself (§3.5).
+            # A name says that there is something below it only when that is not listed itself (§3.5).
             names = names | parents(name for name in names if not self._accepts(name))
         return filter(self._accepts, names)
 
@@ -111,7 +112,7 @@ class _Names:
         return names
 
     def _levels(self) -> Iterable[str]:
-        """Names that are no mailboxes."""
+        """Names that are no mailboxes, but are above some."""
         if not self._command.extended:
             return self._parents
         return filter(matching(self._command.reference, for_levels(self._command, self._command.patterns)),
@@ -151,7 +152,8 @@ class _Names:
         return attributes
 
     def _use(self, name: str) -> str | None:
-        """What the user's own mailbox of that name is for. Others' uses are nothing to the user (RFC 6154 §2)."""
+        """The special use of the user's own mailbox of that name. Those of others' mailboxes do not concern the user
+        (RFC 6154 §2)."""
         entry = self._entries.get(name)
         return entry.special_use if entry is not None and entry.name.owner == self._session.user else None
 
@@ -197,7 +199,7 @@ def _status(session: Session, entry: MailboxEntry, items: Iterable[StatusItem]) 
 
 
 def _recent(session: Session, entry: MailboxEntry, state: MailboxState) -> int:
-    """Those that no session has been told of; in the selected mailbox those that are recent in this session."""
+    """How many messages no session has been told of; in the selected mailbox, how many are recent in this session."""
     if session.view is not None and session.view.mailbox.entry.id == entry.id:
         return session.view.recent_count()
     if state.recent >= state.uidnext:
@@ -212,8 +214,8 @@ def _visible(session: Session) -> Iterable[MailboxEntry]:
 
 
 def _subscriptions(session: Session) -> list[str]:
-    """The names that the user is subscribed to; of what is not its own only what it may look up (RFC 4314 §2.1), and
-    names above that."""
+    """The names that the user is subscribed to; of others' mailboxes only those that it may look up (RFC 4314 §2.1),
+    and names above them."""
     subscribed = subscribing.subscriptions(session.store, session.user)
     if any(map(_is_foreign, subscribed)):
         known = {entry.name.to_client(session.user) for entry in authorization.visible(session.store, session.user)}
@@ -223,7 +225,7 @@ def _subscriptions(session: Session) -> list[str]:
 
 
 def _is_foreign(name: str) -> bool:
-    """Whether a client's name is that of somebody else's, or of a public, mailbox."""
+    """Whether a client's name means somebody else's mailbox, or a public one."""
     return name.startswith((OTHERS, PUBLIC))
 
 

@@ -17,7 +17,7 @@ from store.settings import SPECIAL_USES
 
 
 async def create(session: Session, command: Create) -> Reply:
-    """Make a mailbox; a trailing separator only announces that others will follow below it (RFC 3501 §6.3.3)."""
+    """Make a mailbox. A separator at the end only announces that others will follow below it (RFC 3501 §6.3.3)."""
     name = session.name(_without_separator(command.mailbox))
     _may_create(session, name)
     use = await offload.run(session.store, "names", _special_use, session, name, command.special_uses) if (
@@ -50,7 +50,7 @@ async def delete(session: Session, command: Delete) -> Reply:
 
 
 async def rename(session: Session, command: Rename) -> Reply:
-    """Rename a mailbox and all below it; INBOX gives its messages away and stays (RFC 3501 §6.3.5)."""
+    """Rename a mailbox and all below it. INBOX itself stays, and its messages move (RFC 3501 §6.3.5)."""
     old, new = session.name(command.old), session.name(_without_separator(command.new))
     await offload.run(session.store, "names", _may_rename, session, old)       # it may look at all that is below it
     _may_create(session, new)
@@ -73,7 +73,7 @@ async def subscribe(session: Session, command: Subscribe) -> Reply:
 
 
 async def unsubscribe(session: Session, command: Unsubscribe) -> Reply:
-    """Take a name off the user's list, which it may have outlived there."""
+    """Take a name off the user's list; the mailbox may not exist any more."""
     name = session.name(_without_separator(command.mailbox))
     await offload.run(session.store, "names", subscribing.unsubscribe, session.store, session.user,
                       name.to_client(session.user))
@@ -81,7 +81,7 @@ async def unsubscribe(session: Session, command: Unsubscribe) -> Reply:
 
 
 async def namespace(session: Session, command: Namespace) -> Reply:
-    """One's own mailboxes, other users', and public ones (RFC 2342)."""
+    """The name spaces: one's own mailboxes, other users', and public ones (RFC 2342)."""
     snapshots = [PREFIX] if session.snapshots.granted else []
     session.stream.write(responses.namespace([""], [OTHERS], [PUBLIC, *snapshots]))
     return Reply("NAMESPACE completed")
@@ -94,7 +94,8 @@ def _subscribe(session: Session, name: MailboxName) -> None:
 
 
 async def _named(session: Session, name: MailboxName, work: Callable[[], object]) -> None:
-    """Give a mailbox that name. Whether another one has it, and may not be looked up, is not said (RFC 4314 §6)."""
+    """Give a mailbox that name. The answer does not say whether another one, which the user may not look up, has that
+    name (RFC 4314 §6)."""
     try:
         await session.patiently(offload.run(session.store, "names", work))
     except StoreError as error:
@@ -106,7 +107,7 @@ async def _named(session: Session, name: MailboxName, work: Callable[[], object]
 
 
 def _tell_name(session: Session, name: MailboxName, supplied: str, attributes: Sequence[bytes] = ()) -> None:
-    """Tell a client of IMAP4rev2 by which name a mailbox goes, if that is not the one it supplied (RFC 9051 §6.3.4)."""
+    """Tell a client of IMAP4rev2 the real name of a mailbox, if that is not the name it supplied (RFC 9051 §6.3.4)."""
     shown = name.to_client(session.user)
     if session.rev2 and shown != supplied:
         session.stream.write(responses.listed(attributes, shown, oldname=supplied, utf8=session.utf8))
@@ -128,10 +129,10 @@ def _has_below(session: Session, name: MailboxName) -> bool:
 
 
 def _may_create(session: Session, name: MailboxName) -> None:
-    """Whether others' mailboxes, or their owners, exist is none of the user's business: it is always the same refusal.
+    """Raises StoreError NO_PERMISSION, BAD_NAME if the user may not make that mailbox.
 
-    Nor can a user's own mailbox be named like another name space: what is below it would be taken for others'.
-    Raises StoreError NO_PERMISSION, BAD_NAME.
+    The user may not find out whether others' mailboxes, or their owners, exist: the refusal is always the same. And a
+    user's own mailbox may not have the name of another name space: what is below it would look like others' mailboxes.
     """
     if not authorization.may_create(session.store, session.user, name):
         raise StoreError(Problem.NO_PERMISSION)
@@ -140,8 +141,8 @@ def _may_create(session: Session, name: MailboxName) -> None:
 
 
 def _may_rename(session: Session, old: MailboxName) -> None:
-    """The right to delete (RFC 4314 §4) on the mailbox, or where the name only stands for others on all of those, also
-    on those that the user may not look up.
+    """Require the right to delete (RFC 4314 §4) on the mailbox. If the name only stands above others, on all of those,
+    also on those that the user may not look up.
 
     Raises StoreError NO_MAILBOX, NO_PERMISSION.
     """
@@ -158,7 +159,8 @@ def _without_separator(name: str) -> str:
 
 
 def _special_use(session: Session, name: MailboxName, wanted: tuple[str, ...]) -> str | None:
-    """The one special use of a new mailbox, which no other may have; and nobody gives one to somebody else's.
+    """The special use of a new mailbox. It has one at most, which no other mailbox may have; and nobody gives one to
+    somebody else's mailbox.
 
     Raises Refused with USEATTR (RFC 6154 §3).
     """

@@ -1,10 +1,10 @@
 """GETMETADATA and SETMETADATA: RFC 5464 §3, §4.
 
-The annotations of the server say which script runs on events of IMAP (RFC 6785 §2.3.1), which administrators choose
-(`sieve.imap_script`). Which script of its owner's runs in a mailbox is for who may administer that; what onecopy itself
-goes by (rules of expiry) is for the site's administrators.
+The annotations of the server say which script runs on events of IMAP (RFC 6785 §2.3.1). Administrators choose that
+(`sieve.imap_script`). Who may administer a mailbox chooses which script of its owner's runs in it. Annotations that
+onecopy itself uses (rules of expiry) are for the site's administrators.
 
-Annotations are in the databases of the list, which quota does not count: clients may set few and short ones.
+Annotations are in the databases of the list, which quota does not count. So clients may set only few, and short ones.
 """
 
 from collections.abc import Iterable
@@ -24,8 +24,8 @@ READERS = frozenset("rswip")            # one of these is needed, beside `l` (RF
 
 
 async def get_metadata(session: Session, command: GetMetadata) -> Reply:
-    """Tell the values of entries, and with DEPTH of those below them; one that is asked for by name and has none is
-    NIL."""
+    """Tell the values of entries, and with DEPTH of those below them. An entry that is asked for by name and has no
+    value is NIL."""
     if command.mailbox:
         entry = _entry(session, command.mailbox)
         shown = entry.name.to_client(session.user)
@@ -50,7 +50,7 @@ async def get_metadata(session: Session, command: GetMetadata) -> Reply:
 
 
 async def set_metadata(session: Session, command: SetMetadata) -> Reply:
-    """Set entries of a mailbox, or take them away: all or none."""
+    """Set or remove entries of a mailbox: all or none."""
     values = command.values
     if any(not is_legal(name, private=name.startswith(PRIVATE)) for name in values):
         raise Refused(f"Names of entries begin with {PRIVATE} or {SHARED}", b"CANNOT")
@@ -85,7 +85,7 @@ def _entry(session: Session, mailbox: str) -> MailboxEntry:
 
 
 def _require_rights(session: Session, entry: MailboxEntry, names: Iterable[str]) -> None:
-    """What is for all is for who may write there. Raises StoreError NO_PERMISSION."""
+    """Entries that all can see need a right to write there. Raises StoreError NO_PERMISSION."""
     for name in names:
         if name.startswith(OURS):
             raise StoreError(Problem.NO_PERMISSION)

@@ -1,7 +1,7 @@
-"""Sections of messages that are read in one piece: FETCH of many messages' headers, or of many small messages. The
-header fields that cache records have are not even read.
+"""Sections of messages that are read in one piece: for FETCH of many messages' headers, or of many small messages. If
+cache records have the header fields, nothing is read from files.
 
-What needs the table of parts, or is large, or cannot be read, is left to `verbs.fetch`, which knows what to do then.
+Whatever needs the table of parts, or is large, or cannot be read, is left to `verbs.fetch`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,9 +22,9 @@ MANY = 16                   # sections
 BEGINNING = 8 << 10         # octets in which nearly every header ends
 
 Span = tuple[int, int]
-Pieces = Sequence[bytes]                    # of an answer: octets of messages are pieces of their own, not copied
-_Cut = Callable[[bytes, int], bytes]        # a message, and where its header ends
-_Render = Callable[[bytes, int], Pieces]    # the same: what to say of it
+Pieces = Sequence[bytes]                    # of an answer; octets of messages are separate pieces, not copied
+_Cut = Callable[[bytes, int], bytes]        # takes a message, and where its header ends
+_Render = Callable[[bytes, int], Pieces]    # takes the same; gives what to say of it
 _HEADERS = (Part.HEADER, Part.HEADER_FIELDS, Part.HEADER_FIELDS_NOT)
 
 
@@ -33,14 +33,14 @@ class Quick:
     """The sections of one command."""
 
     renders: tuple[_Render, ...]
-    of_record: tuple[Callable[[bytes], bytes], ...]     # when cache records have all of it
+    of_record: tuple[Callable[[bytes], bytes], ...]     # set if cache records have all of it
     takes: tuple[Lister, ...]       # the same, without label; () if only a part of it is asked for
     headers_only: bool
     to_end_of_header: bool
 
     @classmethod
     def of(cls, sections: Sequence[Section | Binary]) -> "Quick | None":
-        """None if some of them need more than the message's octets, or there are many: that is not quick."""
+        """The sections as `Quick`; None if there are many, or some need more than the message's octets."""
         if len(sections) > MANY:
             return None
         renders: list[_Render] = []
@@ -61,15 +61,15 @@ class Quick:
 
     def answers(self, files: MessageFiles, rows: Rows, private_headers: PrivateHeaders, *, verified: bool
                 ) -> Iterator[Pieces | None]:
-        """`answer` for each message, when it is asked for."""
+        """The `answer` for each message, made when it is asked for."""
         heads = {0: b"", **private_headers.used(rows)}
         for figures in messages_of(octets_of(rows)):
             yield self.answer(files, figures, heads.get(figures[-1]), verified=verified)
 
     def answer(self, files: MessageFiles, figures: MessageFigures, head: bytes | None, *, verified: bool
                ) -> Pieces | None:
-        """The sections of a message that begins with this head, which nobody knows when it is None. None where this is
-        the wrong way, or what is `verified` is damaged."""
+        """The sections of a message that begins with this head; None: nobody knows its head. Returns None when this is
+        the wrong way, or when what is `verified` is damaged."""
         size, serial, header_length, digest, _ = figures
         end = header_length + size - len(head or b"")
         if self.headers_only:
@@ -93,7 +93,8 @@ class Quick:
         return _rendered(self.renders, message, body)
 
     def from_records(self, records: Iterable[CachedMessage | None]) -> Iterator[Pieces | None]:
-        """The sections of each message by its cache record; None where that is lost or does not have the fields."""
+        """The sections of each message from its cache record; None where the record is lost or does not have the
+        fields."""
         for record in records:
             if record is None or not record.fields:
                 yield None
@@ -108,7 +109,7 @@ def _rendered(renders: Sequence[_Render], message: bytes, end: int) -> Pieces:
 
 
 def portion(span: Span, partial: tuple[int, int] | None) -> Span:
-    """BODY[...]<first.count>: what there is of that; past the end nothing (RFC 3501 §6.4.5)."""
+    """The octets of BODY[...]<first.count> that exist; past the end there are none (RFC 3501 §6.4.5)."""
     start, end = span
     if partial is None:
         return span
@@ -146,7 +147,7 @@ def _render(one: Section) -> _Render:
 
 
 def _said(one: Section, cut: _Cut | None) -> _Render:
-    """What a response says of a section; `cut` takes it from the message, None: it is all of that."""
+    """What a response says of a section. `cut` takes the section from the message; None: it is the whole message."""
     head, empty, partial = one.label.replace(b"%", b"%%") + b" {%d}\r\n", (one.label + string_head(0),), one.partial
 
     def said(message: bytes, end: int) -> Pieces:

@@ -1,8 +1,8 @@
 """GETQUOTA, GETQUOTAROOT, SETQUOTA: RFC 9208 §4.1.
 
-A user sees the quota roots of its own, and those of public mailboxes that it may read; others' are answered like roots
-that are not there (§8). Limits are for administrators (`imap.admins`) to set, who see all roots and are told of
-QUOTASET: the right `a` on a mailbox (§6) is its owner's, who could give itself room by it.
+A user sees its own quota roots, and those of public mailboxes that it may read. Others' roots are answered like roots
+that are not there (§8). Administrators (`imap.admins`) set limits; they see all roots, and only they are told of
+QUOTASET. The right `a` on a mailbox (§6) does not suffice: its owner has it, and could give itself room by it.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,8 @@ async def get_quota(session: Session, command: GetQuota) -> Reply:
 
 
 async def get_quota_root(session: Session, command: GetQuotaRoot) -> Reply:
-    """The quota root of a mailbox, which need not be there if it would be the user's own, with its use and limits."""
+    """The quota root of a mailbox, with its use and limits. The mailbox need not exist if it would be the user's own.
+    """
     if session.snapshots.concerns(command.mailbox):
         return await snapshots.get_quota_root(session, command)
     name = session.name(command.mailbox)
@@ -49,7 +50,7 @@ async def get_quota_root(session: Session, command: GetQuotaRoot) -> Reply:
 
 
 async def set_quota(session: Session, command: SetQuota) -> Reply:
-    """Change the limits of a quota root; what is not named is not limited any more (§4.1.3)."""
+    """Change the limits of a quota root. A resource that the command does not name has no limit afterwards (§4.1.3)."""
     if not session.administrator:
         raise Refused("Quotas are set by administrators", b"NOPERM")
     limits = dict(command.limits)
@@ -66,7 +67,7 @@ async def set_quota(session: Session, command: SetQuota) -> Reply:
 
 
 def _quota(session: Session, root: str) -> bytes:
-    """The QUOTA response: what is not limited is not in it (§4.2.1)."""
+    """The QUOTA response, without resources that have no limit (§4.2.1)."""
     settings = session.store.settings
     use = quotaroots.quota(session.store, root)
     octets, messages = use.limits(settings)
@@ -79,12 +80,13 @@ def _quota(session: Session, root: str) -> bytes:
 
 
 def _units(octets: int) -> int:
-    """Use and limit are both rounded up, so that what is full looks full and what is in use is never 0."""
+    """Use and limit, both rounded up: so what is full looks full, and what is in use is never 0."""
     return -(-octets // UNIT)
 
 
 def _root(session: Session, name: MailboxName, text: str) -> str:
-    """What the mailbox is charged to, or would be. Raises StoreError NO_MAILBOX, NO_PERMISSION (the right is `r`)."""
+    """The quota root that the mailbox is charged to, or would be. Raises StoreError NO_MAILBOX, NO_PERMISSION (the
+    right is `r`)."""
     try:
         entry = session.entry(text, "r")
         return session.store.partition_of(entry).quota_root(entry.id)
@@ -95,7 +97,7 @@ def _root(session: Session, name: MailboxName, text: str) -> str:
 
 
 def _own_roots(session: Session) -> Iterator[str]:
-    """The roots of its own that mailboxes of the user have."""
+    """The user's own roots that its mailboxes have."""
     for partition in session.store.partitions.values():
         yield from partition.quotas.roots_below(session.user)
 
@@ -115,7 +117,7 @@ def _may_see(session: Session, root: str) -> bool:
 
 
 def _exists(session: Session, root: str) -> bool:
-    """Whether it is a domain's, a user's, or one that a mailbox has."""
+    """Whether the root is a domain's or a user's, or a mailbox has it."""
     if root.startswith(DOMAIN) or session.store.directory.find(root) is not None:
         return True
     return any(partition.quotas.has(root) for partition in session.store.partitions.values())

@@ -1,5 +1,5 @@
-"""The commands of a client who may change nothing, since it has logged in by an app password for reading. Here, and
-nowhere else, is what it may do: what is not named is refused, so a new command is, too.
+"""The commands of a client that may change nothing, since it has logged in by an app password for reading. Only this
+module says what it may do: a command that is not named here is refused, so a new command is, too.
 
 Each SELECT is an EXAMINE (RFC 3501 §6.3.2). So CLOSE expunges nothing, and FETCH sets no \\Seen.
 """
@@ -30,12 +30,12 @@ _ALLOWED = frozenset({
 
 
 def refusal() -> Refused:
-    """What a command is answered that would change something (RFC 5530 NOPERM)."""
+    """The answer to a command that would change something (RFC 5530 NOPERM)."""
     return Refused("This app password is only for reading", b"NOPERM")
 
 
 def reading(verbs: Mapping[type[Any], Verb]) -> dict[type[Any], Verb]:
-    """The commands of such a client."""
+    """The commands for such a client."""
     async def refused(session: Session, command: Any) -> Reply:
         raise refusal()
 

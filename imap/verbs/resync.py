@@ -16,7 +16,7 @@ Ranges = NDArray[np.int64]          # first and last of each, ascending
 async def resync(session: Session, view: View, wanted: Resync) -> None:
     """Tell what has changed since the client was here last, unless its UIDs mean nothing any more.
 
-    What it has seen may have been lost, also that a message had gone, which is not among the UIDs that it names then.
+    Changes that it has seen may have been lost, also an expunge: the client then does not name that message's UID.
     """
     if wanted.uidvalidity != view.mailbox.state.uidvalidity:
         return
@@ -32,14 +32,14 @@ async def resync(session: Session, view: View, wanted: Resync) -> None:
 
 
 def _may_be_lost(view: View, modseq: int) -> bool:
-    """Whether a client that knows the mailbox as of that MODSEQ may have seen what is not so any more: before the last
-    skip, or at another machine."""
+    """Whether a client that knows the mailbox as of that MODSEQ may have seen something that is not so any more: before
+    the last skip, or at another machine."""
     return not view.mailbox.least_modseq <= modseq <= view.mailbox.state.highestmodseq
 
 
 def changed_since(view: View, positions: Positions, modseq: int) -> Positions:
-    """Those of these messages that were changed after that MODSEQ; all, if the client may have seen what is not so any
-    more."""
+    """Those of these messages that were changed after that MODSEQ; all, if the client may have seen something that is
+    not so any more."""
     if modseq < view.mailbox.least_modseq:
         return positions
     return positions[view.rows["modseq"][positions] > modseq]
@@ -49,8 +49,9 @@ async def vanished(session: Session, view: View, uids: NumberSet, modseq: int, m
                    ) -> None:
     """Tell which of these UIDs were expunged after that MODSEQ.
 
-    When nobody knows that any more: all that are not there, but not below what the client's `match` shows to be as the
-    client knows it (RFC 7162 §3.2.5.2). That shows nothing where what the client has seen may have been lost.
+    When nobody knows that any more, tell all UIDs that are not there, except those below the point up to which the
+    client's `match` shows that it knows the mailbox as it is (RFC 7162 §3.2.5.2). If what the client has seen may have
+    been lost, `match` shows nothing.
     """
     lines = await session.of_many(len(view.uids), lambda: _vanished_lines(session, view, uids, modseq, match))
     for numbers in lines:
@@ -67,7 +68,7 @@ def _vanished_lines(session: Session, view: View, uids: NumberSet, modseq: int, 
     lost = _may_be_lost(view, modseq)
     gone = None if lost else session.source.vanished(view.mailbox.entry, modseq)
     if gone is not None:
-        # What went after this view was taken is still numbered in it, and will be told as such.
+        # What was expunged after this view was made still has its number in it, and will be told by that.
         gone = np.setdiff1d(gone, view.uids, assume_unique=True)
         gone = gone[_inside(gone, ranges)]
         return [format_numbers(gone[at:at + BATCH]) for at in range(0, len(gone), BATCH)]
@@ -91,7 +92,7 @@ def gaps(uids: NDArray[np.uint32], ranges: Ranges, known: int) -> Ranges:
 
 
 def known_up_to(uids: NDArray[np.uint32], match: SequenceMatch) -> int:
-    """The largest UID that has the number here that it has for the client: up to it nothing is missing there."""
+    """The largest UID that has the same number here as for the client: up to it nothing is missing there."""
     numbers = _first(match.numbers, len(uids))
     numbers = numbers[numbers <= len(uids)]
     theirs = _first(match.uids, len(numbers))

@@ -1,4 +1,4 @@
-"""SEARCH: RFC 3501 §6.4.4, RFC 4731, RFC 5032, RFC 5182, RFC 7162 §3.1.5. What SORT and THREAD share with it."""
+"""SEARCH: RFC 3501 §6.4.4, RFC 4731, RFC 5032, RFC 5182, RFC 7162 §3.1.5; and what SORT and THREAD share with it."""
 
 from collections.abc import Callable, Iterable
 from operator import ge, le
@@ -32,14 +32,14 @@ _OF_SESSION = (searchkeys.Saved, searchkeys.Within, searchkeys.Recent)
 _OF_VIEW = frozenset((searchkeys.All, searchkeys.HasFlag))
 
 KEPT = 8 << 10              # octets of an answer that is kept for the next time
-LOOKS = 4_000_000           # keys times messages that are looked at without a thread, some 10 ms
+LOOKS = 4_000_000           # keys times messages that are done without a thread, some 10 ms
 
 T = TypeVar("T")
 
 
 async def search(session: Session, command: Search) -> Reply:
-    """The numbers, or UIDs, of the messages that the key finds. A client that asks the same again of a mailbox in which
-    nothing has changed gets the same octets."""
+    """The numbers, or UIDs, of the messages that the key finds. When a client repeats a search, and nothing has changed
+    in the mailbox, it gets the same octets again."""
     if not session.rev2 and (answered := session.selected().answered) is not None and answered[0] is command:
         session.stream.write(answered[1])
         return Reply("UID SEARCH completed" if command.by_uid else "SEARCH completed")
@@ -64,9 +64,9 @@ async def search(session: Session, command: Search) -> Reply:
 
 async def matching(session: Session, command: Search | Sort | Thread,
                    then: Callable[[Mailbox, Positions, Progress], T], *, thread: bool) -> T:
-    """What `then` makes of the messages that the key finds; both in a thread where that is asked for.
+    """What `then` makes of the messages that the key finds; both run in a thread where that is asked for.
 
-    A search that is to save its result and ends with NO saves an empty one (RFC 5182 §2.1).
+    A search that should save its result, and ends with NO, saves an empty one (RFC 5182 §2.1).
     """
     view = session.selected()
     try:
@@ -96,7 +96,7 @@ async def matching(session: Session, command: Search | Sort | Thread,
         if refused.status == NO:
             _forget_saved(view, command)
         raise
-    except Exception:               # of whatever kind: it becomes a NO
+    except Exception:               # any: it becomes a NO
         _forget_saved(view, command)
         raise
 
@@ -119,7 +119,7 @@ def highest_modseq(view: View, command: Search | Sort, found: Positions) -> int:
 
 
 async def write_pieces(session: Session, pieces: Iterable[bytes]) -> None:
-    """Write what makes one response together; others are let in between, and nothing else is written."""
+    """Write the pieces of one response. Others have turns in between, and nothing else is written."""
     for piece in pieces:
         session.stream.write(piece)
         await session.stream.breathe()
@@ -137,7 +137,7 @@ async def extended(session: Session, command: Search | Sort, found: Positions, r
     """ESEARCH (RFC 4731 §3.1); MIN and MAX are the first and the last of `found`. "$" is set if the client wants it."""
     view, chosen = session.selected(), found
     if not results & {Result.ALL, Result.COUNT} and results & {Result.MIN, Result.MAX}:
-        # Those that are told are those that are saved, and of which the MODSEQ counts (RFC 5182 §2.4, RFC 4731 §3.2).
+        # The messages that are told are also saved, and their MODSEQ counts (RFC 5182 §2.4, RFC 4731 §3.2).
         ends = ([0] if Result.MIN in results else []) + ([-1] if Result.MAX in results else [])
         chosen = found[ends] if len(found) else found
     if Result.SAVE in results:
@@ -175,7 +175,7 @@ class _ForSession:
     _recent: Among | None = None
 
     def of(self, key: Key) -> Key:
-        """What stands for one key."""
+        """The key that takes the place of this one."""
         match key:
             case searchkeys.Saved():
                 if self._saved is None:

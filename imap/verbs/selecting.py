@@ -21,7 +21,7 @@ from store.tables.state import SEEN
 
 
 async def select(session: Session, command: Select) -> Reply:
-    """Open a mailbox. The one that was selected is left, also when this fails."""
+    """Open a mailbox. The one that was selected before is left, also when this fails."""
     if command.resync is not None and b"QRESYNC" not in session.enabled:
         raise Refused("ENABLE QRESYNC must come first", status=responses.BAD)
     session.close()
@@ -52,8 +52,8 @@ def _is_read_write(session: Session, view: View) -> bool:
 
 
 def _quota_alert(session: Session, view: View) -> bytes:
-    """An alert (RFC 3501 §7.1) when the user's own quota root is nearly full: once a session, and again when it has
-    been below the threshold. What others use is none of the user's business."""
+    """An alert (RFC 3501 §7.1) when the user's own quota root is nearly full: once in a session, and again after it has
+    been below the threshold. What others use does not concern the user."""
     entry = view.mailbox.entry
     if entry.name.owner != session.user:
         return b""
@@ -68,7 +68,7 @@ def _quota_alert(session: Session, view: View) -> bytes:
 
 
 def _figures(session: Session, view: View, supplied: str) -> bytes:
-    """What a client must know of a mailbox first (RFC 3501 §6.3.1; RFC 9051 §6.3.2, which has other things)."""
+    """The figures of a mailbox that a client must know first (RFC 3501 §6.3.1; RFC 9051 §6.3.2, which has others)."""
     state, described, recent, unseen = view.mailbox.state, view.flags_line(), None, None
     if session.rev2:
         described += _list_line(session, view.mailbox.entry, supplied)
@@ -79,14 +79,14 @@ def _figures(session: Session, view: View, supplied: str) -> bytes:
 
 
 def _list_line(session: Session, entry: MailboxEntry, supplied: str) -> bytes:
-    """The name by which the mailbox goes, whatever the client called it, and what it is for."""
+    """The LIST line with the mailbox's real name, whatever the client called it, and its special use."""
     shown, own = entry.name.to_client(session.user), entry.name.owner == session.user
     attributes = [entry.special_use.encode("ascii")] if own and entry.special_use else []
     return responses.listed(attributes, shown, oldname=None if shown == supplied else supplied, utf8=True)
 
 
 async def check(session: Session, command: Check) -> Reply:
-    """A checkpoint: everything is on disk before every OK, so there is nothing to do."""
+    """Do nothing: a checkpoint is not needed, since everything is on disk before every OK."""
     return Reply("CHECK completed")
 
 

@@ -1,8 +1,8 @@
 """LIST, STATUS, MYRIGHTS and GETQUOTAROOT in snapshots (`imap.snapshotnames`).
 
-"#" breaks out (RFC 3501 §6.3.8, RFC 9051 §6.3.9): a pattern that begins with #snapshots is taken as it stands, whatever
-the reference. Only such patterns, and references that lead there, are looked for in snapshots: a client that lists
-everything does not find all its mailboxes again once for each of them.
+"#" breaks out (RFC 3501 §6.3.8, RFC 9051 §6.3.9): a pattern that begins with #snapshots is taken as it is, whatever the
+reference. Only such patterns, and references that lead there, are looked for in snapshots. So a client that lists
+everything does not find all its mailboxes again for each snapshot.
 """
 
 import logging
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 async def status(session: Session, command: Status) -> Reply:
-    """The figures of a mailbox as they were."""
+    """The figures that a mailbox had."""
     if StatusItem.HIGHESTMODSEQ in command.items:
         session.enable_condstore()
     session.stream.write(await session.snapshots.look(
@@ -38,7 +38,7 @@ async def status(session: Session, command: Status) -> Reply:
 
 
 async def my_rights(session: Session, command: MyRights) -> Reply:
-    """To look up and to read, if so, and nothing else, whatever the user's rights were."""
+    """The user's rights there: to look up and to read if it had these, and nothing else."""
     seen = await session.snapshots.look(command.mailbox, "l", lambda snapshot, seen: seen)
     session.stream.write(format_myrights(seen.entry.name.to_client(session.user), RIGHTS if seen.readable else "l",
                                          utf8=session.utf8))
@@ -46,7 +46,7 @@ async def my_rights(session: Session, command: MyRights) -> Reply:
 
 
 async def get_quota_root(session: Session, command: GetQuotaRoot) -> Reply:
-    """None: what is only in a snapshot is charged to nobody."""
+    """No quota root: what is only in a snapshot is charged to nobody."""
     seen = await session.snapshots.look(command.mailbox, "r", lambda snapshot, seen: seen)
     session.stream.write(format_quotaroot(seen.entry.name.to_client(session.user), [], utf8=session.utf8))
     return Reply("GETQUOTAROOT completed")
@@ -57,7 +57,7 @@ async def list_snapshots(session: Session, command: List) -> None:
     patterns = _patterns(command)
     never = {ListOption.SUBSCRIBED, ListOption.SPECIAL_USE}
     if not patterns or not session.snapshots.granted or never & command.select:
-        return                      # nobody is subscribed there, and nothing there is for any use
+        return                      # nobody is subscribed there, and no mailbox there has a special use
     progress = session.progress()
 
     def work() -> list[bytes]:

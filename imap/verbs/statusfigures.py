@@ -1,4 +1,4 @@
-"""What STATUS says of a mailbox, as it is or as it was: RFC 3501 §6.3.10, RFC 7889, RFC 8438, RFC 9208."""
+"""The figures that STATUS gives of a mailbox, as it is or as it was: RFC 3501 §6.3.10, RFC 7889, RFC 8438, RFC 9208."""
 
 from collections.abc import Callable, Iterable
 from operator import attrgetter
@@ -26,7 +26,7 @@ _STORED: dict[StatusItem, Callable[[MailboxState], int]] = {
 
 def response(session: Session, entry: MailboxEntry, state: MailboxState, items: Iterable[StatusItem], *,
              rows: Callable[[], Rows], recent: Callable[[], int] = lambda: 0, append_limit: int = 0) -> bytes:
-    """The STATUS response. `rows` and `recent` are called only where an item needs the records, or what is \\Recent.
+    """The STATUS response. `rows` and `recent` are called only when an item needs the records, or what is \\Recent.
 
     Raises StoreError.
     """
@@ -46,5 +46,5 @@ def response(session: Session, entry: MailboxEntry, state: MailboxState, items: 
 
 
 def _deleted_octets(rows: Rows) -> int:
-    """What an EXPUNGE would take off the mailbox's quota (RFC 9208 §4.1.4)."""
+    """How many octets an EXPUNGE would take off the mailbox's quota (RFC 9208 §4.1.4)."""
     return int(rows["size"][rows["flags"] & np.uint16(Flag.DELETED) != 0].sum())

@@ -1,4 +1,5 @@
-"""A message that is delivered in the transaction of another one: what a script has made of that (`Target.follows`)."""
+"""A message that is delivered in the transaction of another one: a script has made it of that one (`Target.follows`).
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,26 +20,26 @@ from store.values import InternalDate
 
 @define(eq=False)
 class Alongside:
-    """A message, whole and on disk, and its target, which is on that partition."""
+    """A message, whole and on disk, and its target, on the partition of the message."""
 
     partition: Partition
     staged: Staged
     target: Target
     received: InternalDate
     numbers: Mapping[bytes, tuple[int, int]]
-    _new: bool = field(default=False, init=False)       # its file is the one that is used
+    _new: bool = field(default=False, init=False)       # whether its file is used, not one that was there
 
     def deliver(self, txn: WriteTxn) -> None:
-        """For `Target.follows` of a target on the same partition. Raises StoreError."""
+        """For `Target.follows` of a target on the same partition: deliver it. Raises StoreError."""
         self._new = commit_within(txn, self.staged, self.target, self.received, self.numbers)
 
     def is_delivered(self) -> None:
-        """The transaction is committed; `placed` is to follow."""
+        """Note that the transaction is committed; `placed` must follow."""
         self.staged.committed |= self._new
 
 
 async def prepared(store: Store, messages: Sequence[tuple[bytes, Target]], received: InternalDate) -> list[Alongside]:
-    """These messages on disk, each ready to be delivered on the partition of its target. Raises StoreError."""
+    """Put these messages on disk, each ready to be delivered on the partition of its target. Raises StoreError."""
     made: list[Alongside] = []
     try:
         for octets, target in messages:
@@ -59,7 +60,7 @@ async def prepared(store: Store, messages: Sequence[tuple[bytes, Target]], recei
 
 
 def prepared_here(partition: Partition, octets: bytes, target: Target, received: InternalDate) -> Alongside:
-    """`prepared` of one, in this thread. Raises StoreError."""
+    """As `prepared`, for one message, in this thread. Raises StoreError."""
     staged = staged_here(partition, octets)
     try:
         return Alongside(partition, staged, target, received, header_numbers(partition, staged, target))
@@ -69,13 +70,13 @@ def prepared_here(partition: Partition, octets: bytes, target: Target, received:
 
 
 def placed_here(messages: Sequence[Alongside]) -> None:
-    """`placed`, in this thread; what is delivered is on disk."""
+    """As `placed`, in this thread; what was delivered is on disk."""
     for one in messages:
         after_commit(one.staged.place if one.staged.committed else one.staged.abort)
 
 
 async def placed(store: Store, messages: Sequence[Alongside]) -> None:
-    """The files of those that are delivered get their places, those of the others go."""
+    """Give the files of the delivered messages their places, and remove the others."""
     durability = durable.durability_of(store)
     for partition in {one.partition.name: one.partition for one in messages if one.staged.committed}.values():
         await durable.put_on_disk(store, durability, partition, [
@@ -84,6 +85,6 @@ async def placed(store: Store, messages: Sequence[Alongside]) -> None:
 
 
 def discard(store: Store, messages: Sequence[Alongside]) -> None:
-    """They are not delivered."""
+    """Forget these messages: they are not delivered."""
     for one in messages:
         after_commit(durable.durability_of(store).discard, one.staged)

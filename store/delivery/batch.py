@@ -1,7 +1,8 @@
-"""Message files that come to a partition, whoever brings them: put on disk and on record many at a time, one copy each.
+"""Message files that come to a partition from anywhere: they are put on disk and on record many at a time, one copy
+each.
 
-A file that has come is on disk, on record, and waits for the purge until records refer to it. So this can be cut off at
-any time, and what has come need not come again.
+A file that has come is on disk and on record, and waits for the purge until records refer to it. So this can be cut off
+at any time, and what has come need not come again.
 """
 
 import time
@@ -24,19 +25,19 @@ from store.tables.index import Rows, chunk_key, decode, take
 from store.tables.references import MessageRecord, tally
 
 SIDE_BY_SIDE = 8
-FILES, OCTETS = 64, 32 << 20        # message files, and what they have, that are synced and put on record together
+FILES, OCTETS = 64, 32 << 20        # so many message files and octets are synced and put on record together
 
-Message = tuple[bytes, int]         # digest, and the octets at the head of the file that are not the message's
+Message = tuple[bytes, int]         # digest, and how many octets at the head of the file are not the message's
 SideBySide = Callable[[list[Callable[[], None]]], None]
 
 
 class NotCopied(Exception):
-    """A file is no longer on the partition as it was: copy it once more."""
+    """A file on the partition is not as it was any more: copy it once more."""
 
 
 @frozen
 class CopiedFile:
-    """What a message is on the partition that it came to: these fields of its records there."""
+    """A message on the partition that it came to: these fields are in its records there."""
 
     digest: bytes
     serial: int
@@ -44,13 +45,13 @@ class CopiedFile:
 
 
 def one_by_one(work: list[Callable[[], None]]) -> None:
-    """Where there are no threads to share the work."""
+    """Do it one after the other, where no threads share the work."""
     for each in work:
         each()
 
 
 def in_threads(work: list[Callable[[], None]]) -> None:
-    """Several at the same time; raises what one of them raised."""
+    """Do several at the same time; raises what one of them raised."""
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         for each in [pool.submit(one) for one in work]:
             each.result()
@@ -58,10 +59,12 @@ def in_threads(work: list[Callable[[], None]]) -> None:
 
 @define(eq=False)
 class BatchStore:
-    """Files on their way to a partition. `octets` and `files` are how much has come, `side_by_side` see `Threads`;
-    `most` is how many are put on record together; `at_once`: with one sync of the file system, which is what many cost
-    least by. `overtaken` gets a file whose content somebody else has stored meanwhile, perhaps behind another trace
-    header, and ends it: whoever uses `hold` learns of it there."""
+    """Files that are on their way to a partition. `octets` and `files` say how much has come.
+
+    `side_by_side`: see `Threads`. `most`: how many are put on record together. `at_once`: with one sync of the file
+    system, which costs least for many files. `overtaken` gets a file whose content somebody else has stored meanwhile,
+    perhaps behind another trace header, and ends it; a caller that uses `hold` learns of it there.
+    """
 
     target: Partition
     side_by_side: SideBySide = one_by_one
@@ -75,12 +78,12 @@ class BatchStore:
     _volume: Volume | None = field(default=None, init=False)
 
     def begin(self) -> None:
-        """A file is about to be written."""
+        """Note that a file is about to be written."""
         if self.at_once and self._volume is None:
             self._volume = Volume(self.target.files.folder)
 
     def add(self, staged: Staged) -> None:
-        """A file that has come whole; `keep` is to follow. Raises StoreError CORRUPT, and then the file goes;
+        """Add a file that has come whole; `keep` must follow. Raises StoreError CORRUPT, and then the file is removed;
         DISK_FULL, UNAVAILABLE."""
         try:
             require_fit(self.target, staged)
@@ -95,12 +98,12 @@ class BatchStore:
         self.held += staged.size
 
     def keep_if_full(self) -> None:
-        """`keep`, when there is enough to be worth a sync."""
+        """As `keep`, when there is enough to be worth a sync."""
         if len(self.batch) >= self.most or self.held >= OCTETS:
             self.keep()
 
     def keep(self) -> None:
-        """Have what has come on disk, and on record; a file that had been lost has its place then. Raises StoreError
+        """Put on disk and on record what has come; a file that had been lost gets its place. Raises StoreError
         DISK_FULL, UNAVAILABLE."""
         batch = [staged for _, staged in sorted(self.batch.items())]
         if not batch:
@@ -150,7 +153,7 @@ class BatchStore:
                 self.overtaken(staged)
 
     def drop(self) -> None:
-        """Forget what has come and is not on record."""
+        """Forget the files that have come and are not on record."""
         for staged in self.batch.values():
             if not staged.committed:
                 staged.abort()
@@ -158,7 +161,7 @@ class BatchStore:
         self.held = 0
 
     def hold(self, found: Mapping[Message, CopiedFile], wanted: Mapping[Message, int]) -> None:
-        """See that what nothing refers to yet is not purged too early. Raises NotCopied."""
+        """Keep files to which nothing refers yet from being purged too early. Raises NotCopied."""
         last: dict[bytes, tuple[int, int]] = {}
         for message, copied in found.items():
             when = max(wanted[message], last.get(copied.digest, (0, 0))[1])
@@ -179,9 +182,9 @@ class BatchStore:
 
 
 def usable(partition: Partition, digest: bytes, txn: WriteTxn | None = None) -> MessageRecord | None:
-    """What the partition knows of that content, if it has its file, as long as it should be; within a transaction it
-    stays so. Without the file no answer may say that a message is kept, even if other records refer to it. Raises
-    StoreError UNAVAILABLE when the disk does not say whether it is there, or what it has."""
+    """The partition's record of that content, if its file is there and as long as it should be. Within a transaction
+    this stays so. Without the file no answer may say that a message is kept, even if other records refer to it. Raises
+    StoreError UNAVAILABLE when the disk does not say whether the file is there, or what it has."""
     record = partition.refs.find(digest) if txn is None else txn.refs.find_to_change(digest, txn.handle)
     if record is None or not partition.files.is_whole(digest, record.serial, record.size):
         return None
@@ -189,7 +192,8 @@ def usable(partition: Partition, digest: bytes, txn: WriteTxn | None = None) -> 
 
 
 def seems_usable(partition: Partition, digest: bytes, txn: WriteTxn | None = None) -> MessageRecord | None:
-    """`usable`, for who has the content at hand: it takes the place of a file that cannot be looked at, too."""
+    """As `usable`, for a caller that has the content at hand: a file that cannot be looked at is replaced by it, too.
+    """
     try:
         return usable(partition, digest, txn)
     except StoreError as error:
@@ -205,8 +209,8 @@ def head_of(partition: Partition, digest: bytes, record: MessageRecord) -> bytes
 
 
 def refer(txn: WriteTxn, mailbox: MailboxId, rows: Rows, *, seen: bool = False) -> None:
-    """Count the references of translated records; files that were `seen` just now, and that nobody can have
-    purged since, are not looked at again. Raises NotCopied when a file is no longer as it was."""
+    """Count the references of translated records. Files that were `seen` just now, and that nobody can have purged
+    since, are not looked at again. Raises NotCopied when a file is not as it was any more."""
     serials = dict(zip(rows["digest"].tolist(), rows["serial"].tolist(), strict=True))
     for digest, count, check in tally(mailbox, rows):
         record = txn.refs.find_to_change(digest, txn.handle)
@@ -217,7 +221,7 @@ def refer(txn: WriteTxn, mailbox: MailboxId, rows: Rows, *, seen: bool = False) 
 
 
 def write_chunks(txn: WriteTxn, mailbox: MailboxId, chunks: dict[int, Rows]) -> None:
-    """Have these chunks with these records, and count their references. Raises NotCopied."""
+    """Write these chunks with these records, and count their references. Raises NotCopied."""
     for number, rows in chunks.items():
         value = txn.partition.index.get_to_change(chunk_key(mailbox, number), txn.handle)
         old = decode(value) if value is not None else rows[:0]
@@ -230,7 +234,7 @@ def write_chunks(txn: WriteTxn, mailbox: MailboxId, chunks: dict[int, Rows]) -> 
 
 
 def _without(rows: Rows, others: Rows) -> Rows:
-    """Those that are not among the others, by UID and message."""
+    """The records that are not among the others, by UID and message."""
     known = set(zip(others["uid"].tolist(), others["digest"].tolist(), strict=True))
     uses = zip(rows["uid"].tolist(), rows["digest"].tolist(), strict=True)
     return take(rows, np.array([use not in known for use in uses], np.bool_))

@@ -1,6 +1,6 @@
-"""One received message into any number of mailboxes of a partition, in one transaction.
+"""Delivers one received message into any number of mailboxes of a partition, in one transaction.
 
-`durable.deliver` is the whole way: it syncs the message file before this and flushes the log after it.
+`durable.deliver` is the whole way: it syncs the message file before this, and flushes the log after it.
 """
 
 import struct
@@ -29,8 +29,8 @@ _HEAD = struct.Struct("<IHhQQ")             # the fields of index.ROW that diffe
 _TAIL = struct.Struct("<qQQII32sII")        # and the others
 assert _HEAD.size + _TAIL.size == ROW.itemsize
 
-TRIES = 5                   # of a message whose content comes and goes at the same moment
-_PLAIN, _BARE = {b"": (0, 0)}, {b""}        # what has no header fields of its own
+TRIES = 5                   # for a message whose content comes and goes meanwhile
+_PLAIN, _BARE = {b"": (0, 0)}, {b""}        # of a message without header fields of its own
 #: Refusals that concern one mailbox and leave the others to be delivered to.
 _ONE_MAILBOX = frozenset({
     Problem.NO_MAILBOX, Problem.BUSY, Problem.OVER_QUOTA, Problem.QUOTA_GRACE_ENDED, Problem.LIMIT})
@@ -67,7 +67,7 @@ class Target:
 
 @frozen
 class Delivered:
-    """The message is in the mailbox, under that UID."""
+    """The message is in the mailbox, with that UID."""
 
     entry: MailboxEntry
     uid: int
@@ -75,8 +75,8 @@ class Delivered:
 
 @frozen
 class Duplicate:
-    """The message is, or was, in the mailbox already (`Target.suppress`, or with `repeated` `Target.repeat`): it did
-    not come again."""
+    """The message is, or was, in the mailbox already, and did not come again: by `Target.suppress`, or with `repeated`
+    by `Target.repeat`."""
 
     entry: MailboxEntry
     repeated: bool = False
@@ -97,7 +97,7 @@ class NotOnDisk(Exception):
 
 
 class _GroupRefused(Exception):
-    """A target of that group is refused, and so all of it: once more without it."""
+    """A target of that group is refused, and so the whole group: the delivery is tried again without it."""
 
     def __init__(self, group: int, refusal: StoreError) -> None:
         self.group = group
@@ -106,7 +106,7 @@ class _GroupRefused(Exception):
 
 
 class _ShownOtherwise(Exception):
-    """Which trace fields must stand in the records is other than it seemed before the transaction."""
+    """The records must have other trace fields than it seemed before the transaction."""
 
     def __init__(self, record: MessageRecord | None, own: bytes) -> None:
         self.record = record
@@ -124,14 +124,14 @@ def is_known(partition: Partition, staged: Staged) -> bool:
         return False
     try:
         record = partition.refs.glance(staged.digest)
-    except StoreError:              # what that file has cannot be read just now
+    except StoreError:              # the file cannot be read just now
         return False
     return record is not None and record.references > 0 and partition.files.seems_whole(
         staged.digest, record.serial, record.size)
 
 
 class Locked(StoreError):
-    """BUSY: another transaction keeps the mailbox of the target at that place locked. To try again does not help."""
+    """BUSY: another transaction keeps the mailbox of the target at that place locked. Trying again does not help."""
 
     def __init__(self, at: int, detail: str = "") -> None:
         self.at = at
@@ -140,11 +140,12 @@ class Locked(StoreError):
 
 def commit(partition: Partition, staged: Staged, targets: Sequence[Target], received: InternalDate, *,
            seconds: float | None = None) -> list[Outcome]:
-    """Deliver; an outcome for each target, in their order. Not flushed yet; after that `staged.place` is due.
+    """Deliver; returns an outcome for each target, in their order. Not flushed yet; after the flush, call
+    `staged.place`.
 
-    A target that is over quota, full of keywords, being moved, or deleted meanwhile is refused alone, and so is one
-    that has the message. Unless `staged.committed`, the file is not needed. `seconds`: see `engine.transact`. Raises
-    NotOnDisk, and StoreError when the transaction as a whole cannot be done, Locked among them.
+    A target is refused alone when it is over quota, full of keywords, being moved, or deleted meanwhile, and when it
+    has the message already. If `staged.committed` is not set afterwards, the file is not needed. `seconds`: see
+    `engine.transact`. Raises NotOnDisk; and StoreError, also Locked, when the transaction as a whole cannot be done.
     """
     seen = None if staged.on_disk else partition.refs.glance(staged.digest)
     if targets[0].repeat and (seen is not None or staged.concealed) and (again := repeated(
@@ -165,8 +166,8 @@ def commit(partition: Partition, staged: Staged, targets: Sequence[Target], rece
 
 def _commit(partition: Partition, staged: Staged, targets: Sequence[Target], received: InternalDate,
             seen: MessageRecord | None, own: bytes, *, seconds: float | None) -> list[Outcome]:
-    """`commit`, if the content is there as it was `seen`, and so the trace fields that the records must have for
-    themselves are `own`. Raises _ShownOtherwise."""
+    """As `commit`, if the content is there as it was `seen`; then `own` are the trace fields that the records must
+    have. Raises _ShownOtherwise."""
     asked = -1                      # the target whose mailbox is being asked for
     gone: dict[int, StoreError] = {}        # groups that are refused
     order = [0] if len(targets) == 1 else sorted(range(len(targets)), key=lambda at: targets[at].entry.id)
@@ -194,7 +195,7 @@ def _commit(partition: Partition, staged: Staged, targets: Sequence[Target], rec
         record = known or MessageRecord(staged.serial, 0, staged.size, staged.trace)
         forms = _for_targets(record, staged, received, numbers, len(own))
         there = set()
-        for at in order if keys else ():        # all mailboxes before any key: who waits for one holds up nobody else
+        for at in order if keys else ():        # mailboxes before keys: a wait for a mailbox holds up nobody else
             asked = at
             if at in keys and _is_there(txn, targets[at]):
                 there.add(keys[at])
@@ -251,27 +252,27 @@ def _commit(partition: Partition, staged: Staged, targets: Sequence[Target], rec
 
 def commit_all(partition: Partition, messages: Sequence[tuple[Staged, Target, InternalDate]], *,
                seconds: float | None = None) -> list[int]:
-    """Deliver several messages to one mailbox of the partition, all or none (RFC 3502 §6.3.11); their UIDs.
+    """Deliver several messages to one mailbox of the partition, all or none (RFC 3502 §6.3.11); returns their UIDs.
 
-    Not flushed yet; after that `place` is due for each. Raises NotOnDisk, StoreError.
+    Not flushed yet; after the flush, call `place` for each. Raises NotOnDisk, StoreError.
     """
     return [uid for uid in _commit_several(partition, messages, frozenset(), seconds) if isinstance(uid, int)]
 
 
 def commit_each(partition: Partition, messages: Sequence[tuple[Staged, Target, InternalDate]], *,
                 seconds: float | None = None) -> list[int | StoreError]:
-    """Deliver messages that have nothing to do with each other to one mailbox of the partition, in one transaction. Of
-    each its UID, or why it is refused: for which there is no room, or whose keywords have none.
+    """Deliver messages that have nothing to do with each other to one mailbox of the partition, in one transaction.
+    Returns for each its UID, or why it is refused: there is no room for it, or none for its keywords.
 
-    Not flushed yet; after that `place` is due for each. Raises NotOnDisk, StoreError: then none is delivered.
+    Not flushed yet; after the flush, call `place` for each. Raises NotOnDisk, StoreError: then none is delivered.
     """
     return _commit_several(partition, messages, _NO_ROOM, seconds)
 
 
 def _commit_several(partition: Partition, messages: Sequence[tuple[Staged, Target, InternalDate]],
                     alone: frozenset[Problem], seconds: float | None) -> list[int | StoreError]:
-    """`commit_all`, where a message is refused `alone` with these problems."""
-    first: dict[bytes, Staged] = {}             # of those that have the same content
+    """As `commit_all`; with one of these problems a message is refused `alone`."""
+    first: dict[bytes, Staged] = {}             # the first message of each content
     for staged, _, _ in messages:
         first.setdefault(staged.digest, staged)
 
@@ -298,7 +299,7 @@ def _commit_several(partition: Partition, messages: Sequence[tuple[Staged, Targe
             made.setdefault(staged.digest, []).append((target.entry.id, uid))
             for follow in target.follows:
                 follow(txn)
-        fresh = [first[digest] for digest in sorted(made)       # in one order, so that no two wait for each other
+        fresh = [first[digest] for digest in sorted(made)       # in a fixed order, so that no two wait for each other
                  if _reference(txn, first[digest], known[digest], records[digest], len(made[digest]),
                                sum_of_marks(made[digest]))]
         partition.serials.write_all_cached([(staged.serial, staged.cached) for staged in fresh], txn.handle)
@@ -312,7 +313,7 @@ def _commit_several(partition: Partition, messages: Sequence[tuple[Staged, Targe
 
 def commit_within(txn: WriteTxn, staged: Staged, target: Target, received: InternalDate,
                   numbers: Mapping[bytes, tuple[int, int]]) -> bool:
-    """Deliver one more message in a transaction of its partition; whether its file is the one that is used. It is on
+    """Deliver one more message in a transaction of its partition; returns whether its file is used. The message is on
     disk, and has no trace fields; `numbers` are those of the target's header (`header_numbers`). Raises StoreError."""
     known = txn.refs.glance(staged.digest)
     known = None if known is None else _usable(txn, known, staged)
@@ -324,13 +325,13 @@ def commit_within(txn: WriteTxn, staged: Staged, target: Target, received: Inter
 
 
 def header_numbers(partition: Partition, staged: Staged, target: Target) -> dict[bytes, tuple[int, int]]:
-    """For `commit_within`, before its transaction. Raises StoreError LIMIT, BUSY."""
+    """The numbers for `commit_within`; called before its transaction. Raises StoreError LIMIT, BUSY."""
     return _numbers(partition, {target.header, b""}, staged, b"", None)
 
 
 def commit_patiently(partition: Partition, staged: Staged, targets: Sequence[Target], received: InternalDate,
                      seconds: float) -> list[Outcome]:
-    """`commit` for a thread: it waits for locks, and a target whose mailbox stays locked is refused alone."""
+    """As `commit`, for a thread: it waits for locks, and refuses alone a target whose mailbox stays locked."""
     deadline = time.monotonic() + seconds
     outcomes: dict[int, Outcome] = {}
     left = list(range(len(targets)))
@@ -349,9 +350,9 @@ def commit_patiently(partition: Partition, staged: Staged, targets: Sequence[Tar
 
 
 def _usable(txn: WriteTxn, record: MessageRecord, staged: Staged) -> MessageRecord | None:
-    """The record, unless its file went in a purge that was cut off before its end.
+    """The record, unless its file was removed in a purge that was cut off.
 
-    A file that is missing, or cut off, although messages use it has been lost: what came now takes its place. Raises
+    A file that is missing or cut off, although messages use it, has been lost: the new message takes its place. Raises
     NotOnDisk; StoreError CORRUPT when it cannot, and UNAVAILABLE when the disk does not say what the file has.
     """
     if txn.partition.files.seems_whole(staged.digest, record.serial, record.size):
@@ -365,8 +366,8 @@ def _usable(txn: WriteTxn, record: MessageRecord, staged: Staged) -> MessageReco
 
 
 def _own_trace(partition: Partition, record: MessageRecord, staged: Staged) -> bytes:
-    """The trace fields that this delivery's records must have for themselves: those of its own, unless they are in the
-    file to which that record belongs. b"" too for what came without any."""
+    """The trace fields that this delivery's records must have for themselves. They are the delivery's own, unless the
+    file of that record has them already. Also b"" for a message without any."""
     if not staged.trace or record.serial == staged.serial:
         return b""
     if record.trace == staged.trace:                    # a file that was lost, and came again, has them
@@ -378,10 +379,10 @@ def _own_trace(partition: Partition, record: MessageRecord, staged: Staged) -> b
 
 def _numbers(partition: Partition, headers: set[bytes], staged: Staged, own: bytes, seconds: float | None
              ) -> dict[bytes, tuple[int, int]]:
-    """For each of these header fields of targets, b"" among them: the number of what the target's records have before
-    the file, and how many octets that is. With `own` trace fields it is these fields and then those.
+    """For each of these header fields of targets, also for b"": the number of what the records have before the file,
+    and how many octets that is. If there are trace fields `own`, they come behind these fields.
 
-    New ones are given in a transaction before that of the delivery, which may have to wait for a mailbox: nobody else's
+    New numbers are given in a transaction before the delivery's, which may have to wait for a mailbox: so nobody else's
     fields wait with it. Raises StoreError LIMIT, BUSY.
     """
     private_headers, message = partition.private_headers, staged.digest if own else b""
@@ -400,7 +401,7 @@ def _for_targets(record: MessageRecord, staged: Staged, received: InternalDate,
     """The message as it is for a target with each of these header fields; see `_numbers`. `own` is how many octets of
     trace fields are among these.
 
-    Where the file begins with a trace header that is not this message's, its records skip that.
+    If the file begins with a trace header that is not this message's, its records skip that.
     """
     header_length = record.trace if own or not staged.trace else 0
     size, saved = record.size - header_length, int(time.time())
@@ -412,7 +413,7 @@ def _for_targets(record: MessageRecord, staged: Staged, received: InternalDate,
 
 
 def _is_there(txn: WriteTxn, target: Target) -> bool:
-    """Whether the mailbox takes messages; it is locked from here on, as for `_arrive`, which says why not."""
+    """Whether the mailbox takes messages. It is locked from here on, for `_arrive`, which says why it takes none."""
     try:
         txn.state(target.entry.id)
     except StoreError:
@@ -435,8 +436,8 @@ def _arrive(txn: WriteTxn, target: Target, arrival: _Arrival) -> Delivered:
 
 
 def _keywords(txn: WriteTxn, target: Target) -> tuple[int, tuple[str, ...]]:
-    """The bits of the target's keywords, and the mailbox's with those that are new. What a script sets is left away
-    where there is no room for it; others hear of it. Raises StoreError LIMIT."""
+    """The bits of the target's keywords; new ones are added to the mailbox, and others hear of them. A keyword that a
+    script sets is left out when there is no room for it. Raises StoreError LIMIT."""
     state, names = txn.state(target.entry.id), target.flags.keywords
     try:
         return keyword_bits(state, names, add=True)
@@ -447,7 +448,7 @@ def _keywords(txn: WriteTxn, target: Target) -> tuple[int, tuple[str, ...]]:
 
 
 def _keep_own(txn: WriteTxn, target: Target, uid: int, modseq: int) -> None:
-    """Those of the flags that are the reader's own."""
+    """Store those of the flags that are the reader's own."""
     row = np.zeros(1, ROW)
     row["uid"], row["flags"] = uid, target.flags.system.value
     set_own(txn, target.entry.id, target.reader, row, target.own, modseq)
@@ -455,8 +456,9 @@ def _keep_own(txn: WriteTxn, target: Target, uid: int, modseq: int) -> None:
 
 def _reference(txn: WriteTxn, staged: Staged, known: MessageRecord | None, new: MessageRecord, count: int, check: int
                ) -> bool:
-    """Count the new references; the file's row is locked last, as everywhere, so that no two wait for each other. It is
-    `new` unless the file is `known`. Whether the cache record is to be written, which comes behind all such rows."""
+    """Count the new references. The file's row is locked last, as everywhere, so that no two transactions wait for each
+    other. The file is `new` unless it is `known`. Returns whether the cache record must be written, which is done after
+    all such rows."""
     stored = None
     if (data := txn.refs.messages.get_to_change(staged.digest, txn.handle)) is not None:
         stored = txn.refs.record(staged.digest, data)
@@ -464,7 +466,7 @@ def _reference(txn: WriteTxn, staged: Staged, known: MessageRecord | None, new: 
     if (record and record.serial) != (known and known.serial):      # another process was quicker, or purged it
         raise StoreError(Problem.BUSY, detail="the same message arrived at the same moment")
     if record is None:
-        # The list of those that wait for the purge may have it still.
+        # The list of files that wait for the purge may still have it.
         new = new if stored is None else evolve(new, released=stored.released)
     txn.refs.write_with(staged.digest, record or new, count, check, txn.handle)
     return record is None

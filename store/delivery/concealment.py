@@ -1,12 +1,12 @@
-"""Whether a message takes the way of a new one, file and sync and all, though its content may be there.
+"""Decides whether a message goes the way of a new one, with file and sync, though the store may have its content.
 
-A client that stores messages could else tell by the time of the answer which ones others have. So APPEND takes the
-long way (setting `conceal_sharing`), unless the same user has stored the same content a short while ago: that the store
-has it then is what the user knows, and follows from nothing that others do. It is still there for the purge delay even
-if the user expunges it at once.
+Otherwise a client that stores messages could learn from the time of the answer which ones others have. So APPEND goes
+the long way (setting `conceal_sharing`), unless the same user has stored the same content a short while ago. Then the
+user knows that the store has it, whatever others do: the content stays for the purge delay even if the user expunges it
+at once.
 
-LMTP takes the short way, since relays split long lists of recipients, and the second transaction would cost what the
-first did. What a relay hands over begins with a Received field of that relay: nobody but the relay can bring these
+LMTP goes the short way: relays split long lists of recipients, and the second transaction would cost as much as the
+first one. What a relay hands over begins with a Received field of that relay, so nobody but the relay can send these
 octets.
 """
 
@@ -22,20 +22,20 @@ from store.settings import CONCEALED
 from store.store import Store
 
 CLIENTS, ALL, _ = CONCEALED
-REMEMBERED = 5000               # messages that users have stored, in a process
-SECONDS = 3600                  # for which they are remembered, or the purge delay if that is shorter
+REMEMBERED = 5000               # so many messages that users have stored are remembered in a process,
+SECONDS = 3600                  # so long, or for the purge delay if that is shorter
 _OCTETS = 16                    # of a digest
 
 
 @define
 class StoredLately:
-    """What users of this process have stored themselves."""
+    """The messages that users have lately stored by this process."""
 
     clock: Callable[[], float] = time.monotonic
     _when: OrderedDict[tuple[str, str, bytes], float] = field(factory=OrderedDict, init=False)
 
     def note(self, store: Store, target: Target, staged: Staged) -> None:
-        """The target's user has stored that message."""
+        """Note that the target's user has stored that message."""
         if target.appended and store.settings.conceal_sharing in (CLIENTS, ALL):
             key = _key(target, staged)
             self._when[key] = self.clock()
@@ -44,7 +44,7 @@ class StoredLately:
                 self._when.popitem(last=False)
 
     def has(self, store: Store, target: Target, staged: Staged) -> bool:
-        """Whether the target's user has stored that message, and the store has it because of that."""
+        """Whether the target's user has stored that message, and the store still has it because of that."""
         when = self._when.get(_key(target, staged))
         return when is not None and self.clock() - when < min(SECONDS, store.settings.purge_delay)
 
@@ -54,12 +54,12 @@ def _key(target: Target, staged: Staged) -> tuple[str, str, bytes]:
 
 
 def stored_lately(store: Store) -> StoredLately:
-    """That of an open store."""
+    """The `StoredLately` of an open store."""
     return store.owned.get(StoredLately, StoredLately)
 
 
 def takes_long_way(store: Store, staged: Staged, targets: Sequence[Target]) -> bool:
-    """Whether a message that is finished does, on the way to these targets."""
+    """Whether a finished message goes the long way to these targets."""
     setting = store.settings.conceal_sharing
     if setting not in (CLIENTS, ALL):
         return False

@@ -1,10 +1,9 @@
 """The whole way of a message into the store: when a function here returns, what it says is on disk.
 
-`deliver` is the way of a message, `flushed` what comes before every other positive answer; `severalmessages` brings
-several to one mailbox. What is synced is synced for itself here (`Durability`); a server has `net.sharedsyncs`, where
-those that come at the same time share a sync. The setting `store.sync` says what is synced: with "messages", flag
-changes, copies and expunges are acknowledged before, and are on disk within a second; with "none" nothing is waited
-for.
+`deliver` is the way of a message, and `severalmessages` brings several to one mailbox. `flushed` comes before every
+other positive answer. `Durability` syncs each thing by itself; a server has `net.sharedsyncs`, where syncs that come at
+the same time are shared. The setting `store.sync` says what is synced. With "messages", flag changes, copies and
+expunges are acknowledged first, and are on disk within a second; with "none" nothing is waited for.
 """
 
 import logging
@@ -37,7 +36,7 @@ log = logging.getLogger(__name__)
 Found = TypeVar("Found", bound=Outcome)
 
 EVERYTHING, _, NOTHING = SYNC_LEVELS
-FEW = 50                    # messages that are delivered together on the event loop
+FEW = 50                    # at most so many messages are delivered together on the event loop
 PAUSE = 0.05                # seconds between two tries
 
 
@@ -53,19 +52,20 @@ class Durability:
         return [self.staged(staged, partition) for staged in messages]
 
     def log(self, partition: Partition, staged: Sequence[Staged] = ()) -> Awaitable[None]:
-        """Ends when everything committed so far is on disk; after that these messages get their places."""
+        """Ends when everything committed so far is on disk; then these messages get their places."""
         return _flush(partition, staged)
 
     def discard(self, staged: Staged) -> None:
-        """Remove a message that nobody refers to; what is on disk of it when there is time. It is not used any more."""
+        """Remove a message that nobody refers to. Its file is removed when there is time; nobody uses the message any
+        more."""
         staged.abort()
 
     def make_ready(self, partition: Partition) -> None:
-        """Have files made for messages to come, if there are too few."""
+        """Make files for messages to come, if there are too few."""
 
 
 def durability_of(store: Store) -> Durability:
-    """That of whoever serves the store."""
+    """The `Durability` of whoever serves the store."""
     return store.owned.get(Durability, Durability)
 
 
@@ -81,7 +81,8 @@ async def _flush(partition: Partition, staged: Sequence[Staged]) -> None:
 
 
 def place_all(batch: Iterable[Staged]) -> None:
-    """The messages are safe under their staged names already, so a failure here is not the senders' business."""
+    """Give the messages their places. They are safe under their staged names already, so a failure here does not
+    concern their senders."""
     for staged in batch:
         try:
             staged.place()
@@ -97,10 +98,10 @@ async def spill(store: Store, staged: Staged) -> None:
 async def deliver(store: Store, staged: Staged, targets: Sequence[Target], received: InternalDate | None = None
                   ) -> list[Outcome]:
     """Deliver a received message to all targets; when this returns, what it says is on disk. Raises Unflushed when what
-    has been done may not be: then there is no answer. Whatever else it raises, nothing has been done.
+    was done may not be on disk: then there must be no answer. When it raises anything else, nothing has been done.
 
-    An outcome for each target, in their order; a StoreError for one that was refused. A partition on which all fails
-    does not harm the others. The staged message is used up, also when this raises.
+    Returns an outcome for each target, in their order; a StoreError for one that was refused. A partition on which all
+    fails does not harm the others. The staged message is used up, also when this raises.
     """
     if not staged.digest:
         staged.digested()
@@ -111,7 +112,7 @@ async def deliver(store: Store, staged: Staged, targets: Sequence[Target], recei
     try:
         while True:
             try:
-                places: dict[str, dict[int, Target]] = {}       # what is left, by partition
+                places: dict[str, dict[int, Target]] = {}       # the targets that are left, by partition
                 for at, target in left.items():
                     places.setdefault(target.entry.partition, {})[at] = target
                 if len(places) == 1:
@@ -147,23 +148,23 @@ async def deliver(store: Store, staged: Staged, targets: Sequence[Target], recei
 
 
 def unanswered(store: Store, staged: Staged, targets: Sequence[Target]) -> None:
-    """Whoever brought the message has no answer, and brings it again."""
+    """Note that the sender of the message gets no answer, and will send it again."""
     if targets[0].repeat:
         offload.start(store, "changes", partial(
             repeats.note, store, staged.digest, [target.entry for target in targets], targets[0].repeat))
 
 
 async def forget_expunged(store: Store, partition: Partition, lost: LostFile) -> None:
-    """What is left of a lost file goes, and its message can be delivered as a new one. Raises `lost` when that is more
-    than expunged messages."""
+    """Remove what is left of a lost file, so that its message can be delivered as a new one. Raises `lost` when more
+    than expunged messages use the file."""
     if not await run(store, "changes", let_go, partition, lost.digest):
         raise lost
 
 
 async def _deliver_to_several(store: Store, staged: Staged, by_partition: dict[str, dict[int, Target]],
                               received: InternalDate) -> dict[int, Outcome]:
-    """One try on several partitions. The one that the message was staged on comes last: until then its file is there to
-    be copied from."""
+    """One try on several partitions. The partition that the message was staged on comes last: until then its file is
+    there to be copied from."""
     own, outcomes = staged.files, dict[int, Outcome]()
     for name in sorted(by_partition, key=lambda name: name in store.partitions and store.partitions[name].files is own):
         places = by_partition[name]
@@ -174,7 +175,7 @@ async def _deliver_to_several(store: Store, staged: Staged, by_partition: dict[s
 
 async def _deliver_on(store: Store, name: str, staged: Staged, targets: Sequence[Target], received: InternalDate, *,
                       alone: bool) -> Sequence[Outcome]:
-    """One try on the partition of that name; `alone`: on no other. The file stays the caller's business unless it has
+    """One try on the partition of that name; `alone`: on no other. The caller must still remove the file, unless it has
     been committed, or `left`."""
     copy, durability, before = staged, store.owned.get(Durability, Durability), Commits.total
     try:
@@ -242,12 +243,13 @@ def _as_it_is_now(store: Store, target: Target, outcome: Outcome) -> Target | No
 
 
 def _is_gone(store: Store, entry: MailboxEntry) -> bool:
-    """Whether its owner has been moved to another back end, perhaps since the mailbox was looked up."""
+    """Whether the mailbox's owner has been moved to another back end, perhaps since the mailbox was looked up."""
     return hosting.is_elsewhere(store, entry.name.owner)
 
 
 def or_elsewhere(store: Store, entry: MailboxEntry, outcome: Found) -> Found | StoreError:
-    """The outcome for that mailbox. The mail of one who has gone must come again, and will find the right back end."""
+    """The outcome for that mailbox. If its owner has moved to another back end, the mail must come again: it then goes
+    there."""
     if isinstance(outcome, StoreError) and outcome.problem in (Problem.BUSY, Problem.NO_MAILBOX) and _is_gone(
             store, entry):
         return StoreError(Problem.ELSEWHERE, detail=f"{entry.name.owner} has gone to another back end")
@@ -276,8 +278,9 @@ async def _place(store: Store, messages: Sequence[Staged]) -> None:
 
 async def _commit(store: Store, partition: Partition, staged: Staged, targets: Sequence[Target],
                   received: InternalDate) -> list[Outcome]:
-    """The outcomes, of a transaction that is not flushed yet; what is new to the partition is on disk before it. At
-    once, unless another transaction holds a lock for longer than usual, or brought the same content."""
+    """The outcomes of a transaction that is not flushed yet. A content that is new to the partition is put on disk
+    before it. It is done at once, unless another transaction holds a lock for longer than usual, or brought the same
+    content."""
     try:
         return await change(store, partial(commit, partition, staged, targets, received, seconds=AT_ONCE))
     except LostFile as lost:
@@ -299,9 +302,9 @@ async def copied(store: Store, staged: Staged, partition: Partition) -> Staged:
 
 
 async def flushed(store: Store, entry: MailboxEntry) -> None:
-    """Return when everything committed so far on the mailbox's partition is on disk: before a positive answer.
+    """Return when everything committed so far on the mailbox's partition is on disk. Call it before a positive answer.
 
-    Unless the setting `sync` says not to wait for that. Raises Unflushed: there is no answer then.
+    It does not wait if the setting `sync` says so. Raises Unflushed: then there must be no answer.
     """
     on_disk = syncing(store, entry)
     if on_disk is not None:
@@ -309,6 +312,6 @@ async def flushed(store: Store, entry: MailboxEntry) -> None:
 
 
 def syncing(store: Store, entry: MailboxEntry) -> Awaitable[None] | None:
-    """What to await before a positive answer, as `flushed` does: where it can be, the sync has begun. None when the
-    setting `sync` says not to wait. Raises StoreError UNAVAILABLE."""
+    """An awaitable that does what `flushed` does; if possible, the sync has begun already. None when the setting `sync`
+    says not to wait. Raises StoreError UNAVAILABLE."""
     return durability_of(store).log(store.partition_of(entry)) if store.settings.sync == EVERYTHING else None

@@ -1,8 +1,8 @@
-"""Message files of one partition copied to another: one copy there, whoever it is for.
+"""Copies message files of one partition to another: one copy there, whoever it is for.
 
-What a message is stays as it is, octet for octet: its file there has the same content, and the same trace header if the
-message shows one. Where the other partition has the content under another trace header, the message that shows its own
-is a file for itself there, trace header and content together, named by the digest of both.
+A message stays as it is, octet for octet: its file there has the same content, and the same trace header if the message
+shows one. If the other partition has the content under another trace header, the message is a file of its own there,
+trace header and content together, named by the digest of both.
 """
 
 import time
@@ -26,7 +26,7 @@ TRIES = 10
 
 @define(eq=False)
 class FileCopier:
-    """Copies files from one partition to another; `side_by_side` see `Threads`."""
+    """Copies files from one partition to another. `side_by_side`: see `Threads`."""
 
     source: Partition
     target: Partition
@@ -37,10 +37,10 @@ class FileCopier:
         self.incoming = BatchStore(self.target, self.side_by_side)
 
     def numbered(self, rows: Rows) -> Rows:
-        """These records, whose messages are the target's by now, with the numbers that their own header fields have
+        """These records, whose messages are on the target by now, with the numbers that their own header fields have
         there.
 
-        Raises StoreError CORRUPT when the source has none of such a number, LIMIT.
+        Raises StoreError CORRUPT when the source has no fields of such a number, LIMIT.
         """
         fields = {number: self.source.private_headers.find(number) for number in np.unique(rows["head"]).tolist()
                   if number}
@@ -49,9 +49,9 @@ class FileCopier:
         return renumbered(rows, there)
 
     def copy_files(self, wanted: Mapping[Message, int]) -> dict[Message, CopiedFile]:
-        """See that the target has these messages; what they are there. For a thread: it may take long.
+        """Copy these messages to the target; what they are there. For a thread: it may take long.
 
-        A file that nothing on the target refers to stays there for the purge delay after the Unix time given with it.
+        If nothing on the target refers to a file, it stays there for the purge delay after the Unix time given with it.
         Raises StoreError CORRUPT for a message that the source cannot give, DISK_FULL, UNAVAILABLE.
         """
         found: dict[Message, CopiedFile] = {}
@@ -66,12 +66,12 @@ class FileCopier:
         return found
 
     def _copy_unless_there(self, message: Message) -> CopiedFile:
-        """Copy the message, unless it is there; the copies wait in the batch."""
+        """Copy the message, unless it is there; copies wait in the batch."""
         digest, header_length = message
         record = self.source.refs.find(digest)
         if record is None:
             raise StoreError(Problem.CORRUPT, "A message cannot be read", f"no record of message file {digest.hex()}")
-        if self.source is self.target:          # it comes out of the past, and the file is there still
+        if self.source is self.target:          # a message of the past, whose file is still there
             if usable(self.target, digest) is None:
                 raise StoreError(Problem.CORRUPT, "A message cannot be read", f"message file {digest.hex()} is missing")
             return CopiedFile(digest, record.serial, header_length)
@@ -102,7 +102,7 @@ class FileCopier:
             return Staged.copied(self.target.files, serial, file, digest, record.trace, cached)
 
     def _copy_whole(self, digest: bytes, record: MessageRecord) -> CopiedFile:
-        """The message with its trace header as a content of its own."""
+        """Copy the message with its trace header, as a content of its own."""
         self.target.check_room()
         staged = Staged(self.target.files, self.target.serials.next_serial(), b"", record.size)
         try:
@@ -131,7 +131,7 @@ def messages_of(rows: Rows) -> Iterable[Message]:
 
 
 def translated(rows: Rows, found: Mapping[Message, CopiedFile]) -> Rows:
-    """The records with the messages of the other partition."""
+    """The records, with the messages as they are on the other partition."""
     there = [found[message] for message in messages_of(rows)]
     new = rows.copy()
     if there:

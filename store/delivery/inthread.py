@@ -1,4 +1,4 @@
-"""What `durable.deliver` does, in the thread that asks for it: for messages that the store itself makes."""
+"""As `durable.deliver`, but all in the thread that calls it: for messages that the store itself makes."""
 
 from mboxlist.engine.troubles import after_commit
 from store.delivery.commit import Target, commit

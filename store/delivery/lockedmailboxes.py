@@ -1,5 +1,5 @@
-"""Deliveries to mailboxes that are locked by another transaction: they wait in threads, and only a few behind each, so
-that one mailbox that stays locked holds up neither the event loop nor the mail of others."""
+"""Deliveries to mailboxes that another transaction has locked. They wait in threads, and only a few for each mailbox,
+so that one mailbox that stays locked holds up neither the event loop nor the mail of others."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from store.partition.staged import Staged
 from store.store import Store
 from store.values import InternalDate
 
-THREADS = 16                # of a server, in which they wait
+THREADS = 16                # of a server, in which deliveries wait
 
 
 class LockedMailboxes:
-    """How many deliveries wait for which mailboxes."""
+    """Counts how many deliveries wait for which mailboxes."""
 
     def __init__(self) -> None:
         self._waiting: Counter[MailboxId] = Counter()
@@ -38,7 +38,7 @@ class LockedMailboxes:
             finally:
                 self._under_way -= 1
                 self._waiting.subtract(ids)
-                self._waiting += Counter()          # those that nobody waits for are forgotten
+                self._waiting += Counter()          # drops mailboxes for which nobody waits
         outcomes = dict(zip(ids, found, strict=True))
         return [outcomes[target.entry.id] if target.entry.id in outcomes else
                 Locked(at, f"too many deliveries wait for {target.entry.name}") for at, target in enumerate(targets)]

@@ -27,12 +27,12 @@ from store.tables import duplicates
 from store.tables.duplicates import repeat_key
 from store.tables.index import chunk_key
 
-CHUNKS = 64             # chunks of a mailbox that are looked through, the newest first: 4,096 messages
+CHUNKS = 64             # newest chunks of a mailbox that are looked through: 4,096 messages
 PATIENCE = 600          # seconds that a delivery may have taken before it ended without an answer
 
 
 def note(store: Store, digest: bytes, entries: Iterable[MailboxEntry], seconds: int) -> None:
-    """A delivery to these mailboxes ends without an answer; for so many seconds it may come again."""
+    """Note that a delivery to these mailboxes ends without an answer; for so many seconds it may come again."""
     by_partition: dict[str, list[MailboxId]] = {}
     for entry in entries:
         by_partition.setdefault(entry.partition, []).append(entry.id)
@@ -43,8 +43,8 @@ def note(store: Store, digest: bytes, entries: Iterable[MailboxEntry], seconds: 
 
 
 def repeated(partition: Partition, digest: bytes, mailboxes: Sequence[MailboxId], seconds: int) -> set[MailboxId]:
-    """Those of the mailboxes that have the message from a delivery up to so many seconds ago that ended without an
-    answer. The partition has the content already."""
+    """The mailboxes, of these, that have the message from a delivery that ended without an answer, up to so many
+    seconds ago. The partition has the content already."""
     now, steady, found = time.time(), duplicates.steady(), set()
     ends: list[tuple[float, float]] = [
         (first, last) for first, last, noted in partition.unclean_ends if steady - noted < seconds]
@@ -57,7 +57,7 @@ def repeated(partition: Partition, digest: bytes, mailboxes: Sequence[MailboxId]
 
 
 def _is_there(partition: Partition, mailbox: MailboxId, digest: bytes, spans: Sequence[tuple[float, float]]) -> bool:
-    """Whether a message of that content is in the mailbox that was stored in one of these spans of time."""
+    """Whether the mailbox has a message of that content that was stored in one of these spans of time."""
     first = min(begin for begin, _ in spans)
     chunks = partition.index.scan_back(chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0))
     with closing(cast("Any", chunks)):

@@ -1,5 +1,5 @@
-"""What comes in place of a message file that has been lost, or has not the octets that it had, although records refer
-to it: the same message, sent again by whoever has it in hand."""
+"""Replaces a message file to which records refer, and which has been lost or has other octets than it had: the same
+message has been sent again."""
 
 import logging
 
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class LostFile(StoreError):
-    """Records refer to a file of that content, which is lost, and what came cannot be it."""
+    """Records refer to a file of that content, which is lost; and the new file cannot take its place."""
 
     def __init__(self, digest: bytes) -> None:
         super().__init__(Problem.CORRUPT, "A message cannot be kept",
@@ -23,9 +23,10 @@ class LostFile(StoreError):
 
 
 def fits(partition: Partition, digest: bytes, trace: int, size: int | None = None, txn: WriteTxn | None = None) -> bool:
-    """Whether a file of that content behind so long a trace header can be the one that records refer to, if any do.
+    """Whether a file of that content, behind a trace header of that length, can be the one that records refer to, if
+    any do.
 
-    Where nobody has looked at the file since databases were rebuilt, its `size` tells.
+    If nobody has looked at the file since databases were rebuilt, its `size` decides.
     """
     record = partition.refs.find(digest, None if txn is None else txn.handle, raw=True)
     if record is None or not record.references:
@@ -36,7 +37,7 @@ def fits(partition: Partition, digest: bytes, trace: int, size: int | None = Non
 
 
 def put_back(partition: Partition, staged: Staged, txn: WriteTxn) -> None:
-    """Have a synced message as the file to which records refer. On disk when this returns.
+    """Put a synced message in the place of the file to which records refer. On disk when this returns.
 
     Raises StoreError UNAVAILABLE; CORRUPT when it does not fit, so that no answer says that the message is kept.
     """
@@ -48,15 +49,15 @@ def put_back(partition: Partition, staged: Staged, txn: WriteTxn) -> None:
 
 
 def require_fit(partition: Partition, staged: Staged, txn: WriteTxn | None = None) -> None:
-    """Raises LostFile, CORRUPT, when records refer to a file of that content that this one cannot be."""
+    """Raises LostFile, CORRUPT, when records refer to a file of that content, and this one cannot take its place."""
     if not fits(partition, staged.digest, staged.trace, staged.size, txn):
         raise LostFile(staged.digest)
 
 
 def let_go(partition: Partition, digest: bytes) -> bool:
-    """Have expunged messages restored no more whose file of that content is lost, if no others use it: nobody can read
-    them, and the content can come as a new one then. Whether that is so. For a thread: it reads all that was expunged.
-    """
+    """Give up expunged messages whose file of that content is lost, if no other messages use the file; whether that was
+    done. They cannot be restored any more: nobody could read them. Then the content can come as a new one. For a
+    thread: it reads all that was expunged."""
     record = partition.refs.find(digest, raw=True)
     keys, held = list[bytes](), 0
     for item in partition.removed.held():

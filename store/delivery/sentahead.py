@@ -1,7 +1,6 @@
-"""Messages to one mailbox that a client has sent without waiting for answers: they have nothing to do with each other
-but that they are there at the same time. They share syncs and one transaction; each is delivered or refused by itself.
-Where that cannot be, whoever brought them delivers one after the other.
-"""
+"""Messages to one mailbox that a client has sent without waiting for answers. They have nothing to do with each other,
+but are there at the same time. They share syncs and one transaction, and each is delivered or refused by itself. When
+that cannot be done, the caller delivers them one after the other."""
 
 import time
 from collections.abc import Sequence
@@ -22,11 +21,12 @@ Message = tuple[Staged, Target, InternalDate | None]
 
 
 async def deliver_each(store: Store, messages: Sequence[Message]) -> list[int | StoreError] | None:
-    """Deliver these received messages, of which there are at most `durable.FEW`, in their order: of each the UID, or
-    why it was refused. When this returns they are on disk, and the staged messages are used up.
+    """Deliver these received messages, at most `durable.FEW`, in their order; returns for each its UID, or why it was
+    refused. When this returns they are on disk, and the staged messages are used up.
 
-    None: that cannot be done together. Nothing has been done, and each is to be delivered alone (`durable.deliver`)
-    when its turn has come, so that its answer waits for no other. Raises Unflushed; the staged messages are used up.
+    None: they cannot be delivered together. Nothing has been done, and the caller delivers each alone
+    (`durable.deliver`) when its turn has come, so that its answer waits for no other. Raises Unflushed; the staged
+    messages are used up then.
     """
     now = InternalDate(int(time.time()))
     arrived = [(staged, target, received or now) for staged, target, received in messages]
@@ -35,7 +35,7 @@ async def deliver_each(store: Store, messages: Sequence[Message]) -> list[int | 
         if not all(staged.files is partition.files for staged, _, _ in arrived):
             return None
         outcomes = await _deliver_together(store, partition, arrived)
-    except (NotOnDisk, StoreError):         # of one of them, perhaps: alone each gets its own answer
+    except (NotOnDisk, StoreError):         # perhaps because of one of them: alone each gets its own answer
         return None
     except BaseException:
         _discard(store, arrived)
@@ -45,7 +45,7 @@ async def deliver_each(store: Store, messages: Sequence[Message]) -> list[int | 
 
 
 def _discard(store: Store, arrived: Sequence[tuple[Staged, Target, InternalDate]]) -> None:
-    """Those of which no file is needed."""
+    """Discard those whose file is not needed."""
     for staged, _, _ in arrived:
         if not staged.committed:
             after_commit(durability_of(store).discard, staged)
@@ -53,7 +53,7 @@ def _discard(store: Store, arrived: Sequence[tuple[Staged, Target, InternalDate]
 
 async def _deliver_together(store: Store, partition: Partition, arrived: Sequence[tuple[Staged, Target, InternalDate]]
                             ) -> list[int | StoreError]:
-    """In one transaction. Raises NotOnDisk, StoreError, and then none is delivered; Unflushed."""
+    """Deliver them in one transaction. Raises NotOnDisk, StoreError, and then none is delivered; Unflushed."""
     files = [staged for staged, _, _ in arrived]
     await secure(store, partition, files, spared_of(store, partition, arrived))
     outcomes = await change(store, lambda: commit_each(partition, arrived, seconds=AT_ONCE))

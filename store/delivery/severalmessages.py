@@ -1,4 +1,4 @@
-"""Several messages to one mailbox, all or none (MULTIAPPEND, RFC 3502): the way of `durable.deliver`, for many."""
+"""Delivers several messages to one mailbox, all or none (MULTIAPPEND, RFC 3502): as `durable.deliver`, for many."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -29,10 +29,10 @@ from store.values import InternalDate
 
 
 async def deliver_all(store: Store, messages: Sequence[tuple[Staged, Target, InternalDate | None]]) -> list[int]:
-    """Deliver received messages to one mailbox, all or none; their UIDs. When this returns they are on disk.
+    """Deliver received messages to one mailbox, all or none; returns their UIDs. When this returns they are on disk.
 
-    It is tried again while the mailbox is being moved to another partition, up to `Store.patience`. The staged
-    messages are used up, also when this raises. Raises StoreError.
+    It is tried again while the mailbox is being moved to another partition, up to `Store.patience`. The staged messages
+    are used up, also when this raises. Raises StoreError.
     """
     now = InternalDate(int(time.time()))
     arrived = [(staged, target, received or now) for staged, target, received in messages]
@@ -95,7 +95,7 @@ async def _deliver_all_to(store: Store, partition: Partition, arrived: Sequence[
 
 def spared_of(store: Store, partition: Partition, messages: Sequence[tuple[Staged, Target, InternalDate]]
               ) -> Callable[[Staged], bool]:
-    """For `secure`: those whose content the partition has, unless the time that is spared would tell that."""
+    """For `secure`: the messages whose content the partition has, unless the time that this saves would tell it."""
     targets = {id(staged): target for staged, target, _ in messages}
 
     def spared(staged: Staged) -> bool:
@@ -107,7 +107,7 @@ def spared_of(store: Store, partition: Partition, messages: Sequence[tuple[Stage
 
 async def secure(store: Store, partition: Partition, messages: Sequence[Staged],
                  spared: Callable[[Staged], bool] = lambda staged: False) -> None:
-    """Have received messages on disk, but those that are `spared`. They take no memory then.
+    """Put received messages on disk, except those that are `spared`. After that they take no memory.
 
     Raises StoreError DISK_FULL, UNAVAILABLE.
     """
@@ -121,7 +121,7 @@ async def secure(store: Store, partition: Partition, messages: Sequence[Staged],
             if not staged.digest:
                 staged.digested()
     missing = [one for one in messages if not spared(one) and not one.on_disk]
-    for at in range(0, len(missing), FEW):      # each has its file open
+    for at in range(0, len(missing), FEW):      # each of them has an open file
         await _secure_some(store, partition, missing[at:at + FEW])
     if not at_first:
         await _finish(store, messages)          # those that are spared
@@ -159,7 +159,7 @@ async def _secure_some(store: Store, partition: Partition, messages: Sequence[St
 
 async def _commit_all(store: Store, partition: Partition, messages: Sequence[tuple[Staged, Target, InternalDate]]
                       ) -> list[int]:
-    """At once when they are few, unless another transaction holds a lock for longer than usual."""
+    """Commit them at once when they are few, unless another transaction holds a lock for longer than usual."""
     if len(messages) <= FEW:
         try:
             return await change(store, lambda: commit_all(partition, messages, seconds=AT_ONCE))
