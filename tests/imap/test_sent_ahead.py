@@ -1,6 +1,7 @@
 """APPENDs that a client sends without waiting (RFC 9051 §5.5): how many are taken together, and what is when that is
 cut off."""
 
+import gc
 import re
 
 import pytest
@@ -28,6 +29,15 @@ def client(place):
     wire.send(b"a LOGIN alice secret\r\n")
     assert b"a OK" in wire.received()
     return wire
+
+
+def take_up(place, faults):
+    """As housekeeping does, which has to find them twice: until then the names of what was committed, and may not be on
+    disk, stay in `staging/`."""
+    faults.mend()
+    gc.collect()                # the errors hold their messages
+    for _ in range(2):
+        place.store.partitions["primary"].sweep(0)
 
 
 def answered(octets):
@@ -77,6 +87,7 @@ def test_without_a_flush_none_has_an_answer(client, place, faults):
     client.send(commands(range(1, 4)))
     said = client.received()
     assert b" OK" not in said and b" NO" not in said and b"* BYE" in said and client.closed
+    take_up(place, faults)
 
 
 def test_what_cannot_be_done_together_is_answered_one_by_one(client, place, faults):
@@ -86,7 +97,9 @@ def test_what_cannot_be_done_together_is_answered_one_by_one(client, place, faul
     faults.fail(Partition, "flush", Unflushed(5, "Input/output error"), when=lambda _: next(flushes, True))
     client.send(commands(range(1, 4)))
     said = client.received()
-    assert answered(said) == [1] and b"2 " not in said and b"* BYE" in said and client.closed
+    assert answered(said) == [1] and not re.search(rb"^[23] ", said, re.MULTILINE)
+    assert b"* BYE" in said and client.closed
+    take_up(place, faults)
 
 
 def test_the_delivery_log_names_each_that_is_refused(client, place, monkeypatch):
