@@ -57,16 +57,19 @@ class DeliveryLog:
 
 class FileDeliveryLog(DeliveryLog):
     """That of one process of the server. `limits` gives size and time as they are set now. With `goes_on` a file that
-    an earlier process of that name has begun is filled first: for commands, of which there may be many in a second."""
+    an earlier process of that name has begun is filled first: for commands, of which there may be many in a second.
+    `holds_back`: whether at that time nothing may go by its age."""
 
     def __init__(self, root: Path, name: str, limits: Callable[[], tuple[int, int]],
-                 clock: Callable[[], float] = time.time, *, goes_on: bool = False) -> None:
+                 clock: Callable[[], float] = time.time, *, goes_on: bool = False,
+                 holds_back: Callable[[float], bool] = lambda now: False) -> None:
         super().__init__()
         self._folder = root / FOLDER
         self._name = name
         self._limits = limits
         self._clock = clock
         self._goes_on = goes_on
+        self._holds_back = holds_back
         self._waiting: deque[tuple[float, str, Facts]] = deque()
         self._file: Any = None
         self._size = 0
@@ -102,7 +105,7 @@ class FileDeliveryLog(DeliveryLog):
         now = self._clock()
         if self._file is None or self._size >= size // FILES or now - self._began >= seconds / FILES:
             self.close_file()
-            self._remove_old(size, now - seconds)
+            self._remove_old(size, 0.0 if self._holds_back(now) else now - seconds)
             self._open(now, self._begun(size // FILES, now - seconds / FILES) if self._goes_on else None)
         lines = "".join(f"{json.dumps(facts, ensure_ascii=False)}\n" for facts in noted).encode("utf-8", "replace")
         self._file.write(lines)

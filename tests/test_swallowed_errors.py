@@ -36,7 +36,7 @@ HARMLESS = {
         store/recovery/knownfiles.py KnownFiles._expunged; store/recovery/knownfiles.py KnownFiles._names;
         store/recovery/knownfiles.py KnownFiles._octets; store/recovery/partitionfill.py PartitionFill._came;
         store/rejoin/partitionhome.py _is_right; store/standby/purgedfiles.py copies;
-        store/housekeeping/tasks.py _is_clock_ahead;
+        store/operations/clockrecord.py holds_back;
         store/net/sharedsyncs.py _LogFlush._begin;
         mboxlist/engine/damagemarks.py is_begun; mboxlist/engine/damagemarks.py file_id;
         mboxlist/engine/damagemarks.py newest; mboxlist/engine/damagemarks.py marks;

@@ -119,7 +119,7 @@ class Round:
         The first step after that begins a new round.
         """
         start, amount = time.monotonic(), 0
-        if self.task.by_age and _is_clock_ahead(self.store):
+        if self.task.by_age and clockrecord.holds_back(self.store.root):
             if self._queue is not None:
                 self._end()
             return None
@@ -197,13 +197,6 @@ class Round:
                   self._done, self._failures, len(self._bad))
 
 
-def _is_clock_ahead(store: Store) -> bool:
-    try:
-        return clockrecord.is_ahead(store.root)
-    except OSError:                 # the disk does not say: what is old can wait
-        return True
-
-
 def _shown(item: Hashable) -> str:
     return "the list of its items" if item is None else " ".join(
         each.hex() if isinstance(each, bytes) else str(each) for each in (item if isinstance(item, tuple) else (item,)))
@@ -244,7 +237,7 @@ def one_process(store: Store) -> list[Task]:
             Task("expire", EXPIRE_INTERVAL, (rounds := Rounds()).items, rounds.work, limited=True, by_age=True),
             Task("arrivals", DUPLICATES_INTERVAL, _duplicates, _forget_duplicates, limited=True),
             Task("scripts", SCRIPTS_INTERVAL, eventscripts.waiting, eventscripts.run_some),
-            Task("outgoing", SWEEP_OUTGOING, lambda store: ("files",), _sweep_outgoing, limited=True),
+            Task("outgoing", SWEEP_OUTGOING, lambda store: ("files",), _sweep_outgoing, limited=True, by_age=True),
             Task("users", USERS_INTERVAL, lifecycle.due, _forget_user, by_age=True),
             Task("forgotten", USERS_INTERVAL, restorable.due, restorable.drop, by_age=True),
             Task("notices", NOTICES_INTERVAL, notices.due, notices.send, limited=True),

@@ -18,6 +18,7 @@ from mboxlist import privatefiles
 from mboxlist.engine.disk import replace_file, sync_folder
 from store.errors import Problem, StoreError, disk_problem
 from store.filelock import locked_folder
+from store.operations import clockrecord
 
 log = logging.getLogger(__name__)
 
@@ -248,7 +249,7 @@ def _remove(path: Path) -> None:
 
 def _forget(ended: Path) -> None:
     found = sorted(path for path in ended.iterdir() if not path.name.endswith(_NEW))
-    over = time.time() - KEPT
+    over = 0.0 if clockrecord.holds_back(ended.parents[1]) else time.time() - KEPT
     for path in [*found[:-MOST_KEPT], *(path for path in found[-MOST_KEPT:] if path.stat().st_mtime < over)]:
         path.unlink(missing_ok=True)
 

@@ -34,6 +34,7 @@ from store.events.outboxtable import OutboxTable
 from store.events.quotarecording import QuotaRecording
 from store.events.recording import Recorder
 from store.events.scriptevents import ScriptEvents
+from store.operations import clockrecord
 from store.partition.filecontent import look, seen
 from store.partition.filejournal import LeftMessages, replay
 from store.partition.marks import (
@@ -110,7 +111,8 @@ class Partition:
         self.index = self.env.table("index.db", page=32768)
         self.states = self.env.table("state.db", page=4096, glances=True)
         self.copies = CopiesUnderWay(self.states)
-        self.quotas = QuotaTable(self.env.table("quota.db", page=4096, glances=True), settings)
+        self.quotas = QuotaTable(self.env.table("quota.db", page=4096, glances=True), settings,
+                                 holds_back=partial(clockrecord.holds_back, folder.parents[1]))
         self.domains = Domains(lambda: (self.quotas,), settings)       # the store has one for all its partitions
         self.refs = References(self.env.table("messages.db", glances=True), self.env.table("purge.db"), self._seen)
         self.readers = ReaderFlags(self.env.table("seen.db"))

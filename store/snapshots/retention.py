@@ -67,7 +67,7 @@ def make_due(store: Store, reason: str) -> int:
     except Stopping:
         log.info("the snapshot is left off, since the process ends")
         return 1
-    for old in [] if clockrecord.is_ahead(store.root) else taking.retain(store, snapshot):
+    for old in [] if clockrecord.holds_back(store.root) else taking.retain(store, snapshot):
         log.info("the snapshot %s has had its time", old.name)
     log.info("the snapshot %s has been made and verified: %d octets", snapshot.name, snapshot.size)
     return 1

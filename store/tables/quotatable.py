@@ -143,10 +143,13 @@ EXCEEDED, WITHIN, CHANGED = "exceeded", "within", "changed"
 
 class QuotaTable:
     """`quota.db`. `clock` gives Unix time: it is read when a delivery is refused. `noticed`: what happens to a root, in
-    the transaction in which it does: one of EXCEEDED, WITHIN and CHANGED, the root, and its use and limits then."""
+    the transaction in which it does: one of EXCEEDED, WITHIN and CHANGED, the root, and its use and limits then.
+    `holds_back`: whether at that time nothing may be refused for good because of its age."""
 
-    def __init__(self, table: Table, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, table: Table, settings: Settings, clock: Callable[[], float] = time.time,
+                 holds_back: Callable[[float], bool] = lambda now: False) -> None:
         self.clock = clock
+        self.holds_back = holds_back
         self.noticed: Callable[[str, str, QuotaUse, Txn], None] = lambda what, root, use, txn: None
         self._table = table
         self.follow(settings)
@@ -234,7 +237,7 @@ class QuotaTable:
         if not use.refused:
             self._table.put(root_key(root), evolve(use, refused=now).to_bytes(), txn)
             self.noticed(EXCEEDED, root, use, txn)
-        elif now - use.refused >= self.settings.quota_grace:
+        elif now - use.refused >= self.settings.quota_grace and not self.holds_back(now):
             raise StoreError(Problem.QUOTA_GRACE_ENDED)
         raise StoreError(Problem.OVER_QUOTA)
 

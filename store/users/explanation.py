@@ -14,6 +14,7 @@ from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import SEPARATOR
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization as store_rights
+from store.operations import clockrecord
 from store.quota import roots as quotaroots
 from store.store import Store
 from store.tables.counters import counters_of
@@ -158,13 +159,17 @@ def _root(store: Store, root: str, now: float) -> Root:
     settings, use = store.settings, quotaroots.quota(store, root)
     octets, messages = use.limits(settings)
     room, grace = use.has_room(1, 1, settings), settings.quota_grace
-    verdict = "ok"
+    verdict, for_good = "ok", use.refused + grace if use.refused and not room else None
     if not room:
-        verdict = "refused for good" if use.refused and now - use.refused >= grace else "refused for now"
+        verdict, is_over = "refused for now", use.refused and now - use.refused >= grace
+        if is_over and clockrecord.holds_back(store.root, now):
+            for_good = None
+        elif is_over:
+            verdict = "refused for good"
     elif use.deserves_warning(settings):
         verdict = "nearly full"
     return Root(root, use, use.octets, octets, messages, use.octet_limit == DEFAULT, use.per_cent(settings),
-                verdict, use.refused or None, use.refused + grace if use.refused and not room else None)
+                verdict, use.refused or None, for_good)
 
 
 def _largest(store: Store, entries: list[MailboxEntry], user: str) -> list[dict[str, Any]]:

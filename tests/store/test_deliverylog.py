@@ -3,10 +3,12 @@
 import json
 import os
 import time
+from functools import partial
 
 import pytest
 
 from store.deliverylog import ENDING, FILES, FOLDER, MOST_WAITING, DeliveryLog, FileDeliveryLog, read
+from store.operations import clockrecord
 
 
 class Clock:
@@ -23,7 +25,8 @@ def clock():
 
 
 def make(root, clock, *, size=1 << 20, seconds=86400, name="lmtp-1"):
-    return FileDeliveryLog(root, name, lambda: (size, seconds), clock)
+    return FileDeliveryLog(root, name, lambda: (size, seconds), clock,
+                           holds_back=partial(clockrecord.holds_back, root))
 
 
 def test_what_is_noted_is_found(tmp_path, clock):
@@ -40,6 +43,23 @@ def test_what_is_noted_is_found(tmp_path, clock):
     assert [each["from"] for each in read(tmp_path, marks=("1@example.org",))] == ["ä@example.org"]
     os.utime(next((tmp_path / FOLDER).glob("lmtp-2.*")), (began + 60, began + 60))
     assert [each["kind"] for each in read(tmp_path, since=began + 1)] == ["refused"]
+
+
+def test_a_clock_that_is_far_ahead_removes_no_notes(tmp_path, clock):
+    clockrecord.trust(tmp_path, clock.now)
+    for at in (0, 400 * 86400):
+        clock.now += at
+        delivery_log = make(tmp_path, clock, name=f"lmtp-{at}")
+        delivery_log.note("message", lambda at=at: {"from": f"{at}"})
+        delivery_log.write()
+        os.utime(next((tmp_path / FOLDER).glob(f"lmtp-{at}.*")), (clock.now, clock.now))
+    assert len(list(read(tmp_path))) == 2
+    clockrecord.trust(tmp_path, clock.now)
+    make(tmp_path, clock, name="lmtp-3").write()
+    later = make(tmp_path, clock, name="lmtp-4")
+    later.note("message", dict)
+    later.write()
+    assert len(list(read(tmp_path))) == 2
 
 
 def test_facts_are_made_when_they_are_written(tmp_path, clock):

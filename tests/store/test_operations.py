@@ -1,11 +1,12 @@
 """The record of an operation: on disk while it lasts, gone after it, left by what is cut off or stopped half way."""
 
 import os
+import time
 
 import pytest
 
 from store.errors import Problem, StoreError
-from store.operations import operationrecord
+from store.operations import clockrecord, operationrecord
 from store.operations.operationrecord import begun, cut_off, ended, under_way
 
 
@@ -73,6 +74,22 @@ def test_what_cannot_be_read_is_told(tmp_path):
     (tmp_path / "operations" / "two").write_bytes(b"\xff")
     (tmp_path / "operations" / "three.new").write_bytes(b"")
     assert kinds(under_way(tmp_path)[1]) == ["unreadable", "unreadable"]
+
+
+def test_no_clock_that_is_far_ahead_forgets_what_became_of_one(tmp_path, monkeypatch):
+    clockrecord.trust(tmp_path)
+    now = time.time()
+    for days in (0, 400):
+        monkeypatch.setattr(time, "time", lambda days=days: now + days * 86400)
+        leave_one(tmp_path)
+        with cut_off(tmp_path) as found:
+            found[0].end("finished")
+    assert len(ended(tmp_path)) == 2
+    clockrecord.trust(tmp_path)
+    leave_one(tmp_path)
+    with cut_off(tmp_path) as found:
+        found[0].end("finished")
+    assert ended(tmp_path) == []
 
 
 def test_the_oldest_are_forgotten(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ import pwd
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from typing import Any, BinaryIO
 
@@ -18,6 +19,7 @@ from store.delivery import durable
 from store.delivery.commit import Delivered, Outcome, Target
 from store.deliverylog import FileDeliveryLog
 from store.errors import Problem, StoreError
+from store.operations import clockrecord
 from store.partition.staged import Staged
 from store.store import Store
 from tools.cli.invocation import Invocation, Parsers, typed
@@ -97,7 +99,8 @@ def _noted(opened: Store, run_by: int) -> Iterator[noting.Envelope]:
     """What becomes of the message comes into the delivery log, as what relays bring; by whom the command was run, too.
     """
     opened.delivery_log = FileDeliveryLog(opened.root, DELIVERIES, lambda: (
-        opened.settings.journal_size, opened.settings.journal_time), goes_on=True)
+        opened.settings.journal_size, opened.settings.journal_time), goes_on=True, holds_back=partial(
+            clockrecord.holds_back, opened.root))
     try:
         yield noting.Envelope("", f"onecopy deliver, run by {_name_of(run_by)}", None)
     finally:

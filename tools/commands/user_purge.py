@@ -14,6 +14,7 @@ from store.users.restorable import forget_user
 from tools.cli.invocation import Invocation, Parsers, each
 from tools.cli.output import print_json, print_table, when
 from tools.cli.progressbar import bar
+from tools.commands.messages import clockoption
 from tools.exits import Failure
 
 if TYPE_CHECKING:           # ldap3 is loaded only where there is an outside directory
@@ -31,6 +32,7 @@ def add(parser: Parsers) -> None:
     made.add_argument("--most", type=_per_cent, default=SHARE, metavar="PER_CENT",
                       help=f"do nothing if more users than that seem to be gone ({SHARE})")
     made.add_argument("--force", action="store_true", help="even then")
+    clockoption.add_option(made)
     made.add_argument("--yes", action="store_true", help="do not ask")
     made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
@@ -49,6 +51,8 @@ def _per_cent(text: str) -> float:
 def purge(invocation: Invocation) -> int:
     """onecopy user purge"""
     with invocation.store() as store:
+        if not invocation.arguments.dry_run:
+            clockoption.require(store, trusted=invocation.arguments.trust_clock)
         if not store.directory.remote:
             return _purge_built_in(invocation, store)
         return _purge_outside(invocation, store, cast("LdapDirectory", store.directory).consult)

@@ -19,7 +19,7 @@ from tools.exits import Failure
 
 pytestmark = pytest.mark.few_folders
 DAY = 86400.0
-BY_AGE = {"expunged", "purge", "mailboxes", "expire", "users", "forgotten"}
+BY_AGE = {"expunged", "purge", "mailboxes", "expire", "outgoing", "users", "forgotten"}
 
 
 class Times:
@@ -117,10 +117,47 @@ def test_a_clock_that_is_back_removes_nothing_either_and_is_forgotten(tmp_path):
     assert times.run(tmp_path, PATIENCE + 2 * 3600, 3600.0) == Known(times.now)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"seen": "x", "ran": 0}', '{"seen": 1}'])
-def test_what_cannot_be_understood_is_nothing(tmp_path, text):
-    (tmp_path / clockrecord.FILE).write_text(text)
-    assert clockrecord.read(tmp_path) is None and not clockrecord.is_ahead(tmp_path, 1e12)
+DAMAGED = ["", "{", "[]", "[" * 100_000, "\0" * 128, '{"seen": "x", "ran": 0}', '{"seen": 1}',
+           '{"seen": NaN, "ran": 0}',
+           '{"seen": Infinity, "ran": 0}', '{"seen": 1e300, "ran": 0}', '{"seen": -1e300, "ran": 0}',
+           '{"seen": -5, "ran": 0}', '{"seen": 1e9, "ran": NaN}', '{"seen": 1e9, "ran": -Infinity}',
+           '{"seen": 1e9, "ran": -1e12}', '{"seen": 1e9, "ran": 1e12}', '{"seen": 1' + "0" * 400 + ', "ran": 0}']
+
+
+def damage(root, text, when):
+    """The file has that text, and was written then."""
+    (root / clockrecord.FILE).write_text(text)
+    os.utime(root / clockrecord.FILE, (when, when))
+
+
+@pytest.mark.parametrize("text", DAMAGED)
+def test_what_cannot_be_understood_is_made_again(tmp_path, text, caplog):
+    """Nobody has to type anything, and the guard stays: when the file was written is known."""
+    damage(tmp_path, text, 1e9)
+    assert not clockrecord.is_ahead(tmp_path, 1e9 + DAY) and clockrecord.is_ahead(tmp_path, 1e9 + 400 * DAY)
+    assert "is damaged" in clockrecord.damage(tmp_path)
+    times = Times(1e9 + DAY)
+    assert times.run(tmp_path, 60) == Known(times.now) == clockrecord.read(tmp_path)
+    assert clockrecord.damage(tmp_path) == ""
+    said, = [record.getMessage() for record in caplog.records]
+    assert str(tmp_path / clockrecord.FILE) in said and "is damaged" in said and "made again" in said
+
+
+@pytest.mark.parametrize("text", DAMAGED)
+def test_what_is_damaged_trusts_no_clock_that_is_ahead_and_not_for_ever(tmp_path, text):
+    damage(tmp_path, text, 1e9)
+    times = Times(1e9 + 400 * DAY)
+    found = times.run(tmp_path, DAY, 3600.0)
+    assert found.seen == 1e9 and found.ran == pytest.approx(DAY, abs=3600) and found.is_ahead(times.now)
+    assert times.run(tmp_path, PATIENCE, 3600.0) == Known(times.now)
+
+
+def test_what_is_no_file_is_set_aside(tmp_path):
+    (tmp_path / clockrecord.FILE / "within").mkdir(parents=True)
+    assert clockrecord.damage(tmp_path)
+    now = os.stat(tmp_path / clockrecord.FILE).st_mtime
+    assert Times(now).run(tmp_path, 60) == clockrecord.read(tmp_path) == Known(now + 60)
+    assert list(tmp_path.glob("set-aside/*/clock/within"))
 
 
 def test_while_the_disk_does_not_say_nothing_goes(store, unix_time, faults):

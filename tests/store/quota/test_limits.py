@@ -14,8 +14,10 @@ from store.delivery.commit import Delivered, Target
 from store.errors import Problem
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
+from store.operations import clockrecord
 from store.quota import roots
 from store.tables.quotatable import DEFAULT, UNLIMITED, QuotaUse, root_key
+from store.users import explanation
 from store.values import readable
 from tests.store.quota.quotas import BODY, DAY, NOW, admit, body, fill, make, problem, refusal, set_clock, use
 from tests.support.stores.stores import HASH, SMALL, deliver, make_store, reopen_after_crash
@@ -140,6 +142,22 @@ def test_refusals_are_final_when_the_grace_has_ended(tmp_path):
     set_clock(store, NOW + 5 * DAY)
     assert problem(store) is Problem.QUOTA_GRACE_ENDED
     assert roots.quota(store, "alice").refused == NOW
+    store.close()
+
+
+def test_no_clock_that_is_far_ahead_ends_the_grace(tmp_path):
+    """All mail to users over quota would go back to its senders, for good, while nobody has waited."""
+    store = grace(tmp_path)
+    clockrecord.trust(store.root, NOW)
+    roots.set_quota(store, "alice", octets=200)
+    assert problem(store) is Problem.OVER_QUOTA
+    set_clock(store, NOW + 400 * DAY)
+    assert problem(store) is Problem.OVER_QUOTA
+    told = explanation.quota(store, "alice", NOW + 400 * DAY).roots[0]
+    assert (told.verdict, told.refused_for_good) == ("refused for now", None)
+    clockrecord.trust(store.root, NOW + 400 * DAY)
+    assert problem(store) is Problem.QUOTA_GRACE_ENDED
+    assert explanation.quota(store, "alice", NOW + 400 * DAY).roots[0].verdict == "refused for good"
     store.close()
 
 

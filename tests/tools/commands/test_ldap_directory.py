@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from store.operations import clockrecord
 from tests.support import ROOT
 from tests.support.processes.program import Program
 from tests.support.servers import slapd
@@ -264,6 +265,15 @@ def test_users_of_the_built_in_directory_are_not_asked_for(outside, clock, monke
     monkeypatch.setenv("ONECOPY_DIRECTORY_LOCAL", "proxy")
     outside("user", "add", "proxy", "--password-stdin", octets=b"secret\n")
     assert rows(outside) == {}
+
+
+def test_no_clock_that_is_far_ahead_removes_a_user(onecopy, clock):
+    onecopy("user", "remove", "bob", "--yes")
+    clockrecord.trust(onecopy.root, clock.now)
+    clock.now += 400 * DAY
+    assert "--trust-clock" in onecopy.refused("user", "purge", "--yes")
+    assert rows(onecopy, "--dry-run") == {"bob": ("removed", "remove")}
+    assert rows(onecopy, "--trust-clock") == {"bob": ("removed", "removed")}
 
 
 def test_the_built_in_directory_is_purged_too(onecopy, clock):

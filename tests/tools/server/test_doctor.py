@@ -1,6 +1,7 @@
 """`onecopy doctor`: each thing that can be wrong with a deployment is found, and what is right is not complained of."""
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from store.check import lastcheck
+from store.operations import clockrecord
 from store.values import Finding
 from tests.support.processes.ports import free_port
 from tests.support.servers.certificates import Authority
@@ -58,6 +60,18 @@ def test_a_volume_that_is_not_there(tmp_path: Path) -> None:
 def test_clock() -> None:
     assert told(hostlooks.clock(0x2001)) == [] and told(hostlooks.clock(0x40)) == [("clock", False)]
     assert isinstance(hostlooks._clock_status(), int)
+
+
+def test_the_record_of_the_time(tmp_path: Path) -> None:
+    here, day = config(tmp_path), 86400.0
+    assert told(agelooks.clock(here, 1e9)) == []
+    clockrecord.trust(tmp_path, 1e9)
+    assert told(agelooks.clock(here, 1e9)) == [] and told(agelooks.clock(here, 1e9 + 30 * day)) == [("clock", True)]
+    (tmp_path / clockrecord.FILE).write_text('{"seen": NaN, "ran": 0}')
+    os.utime(tmp_path / clockrecord.FILE, (1e9, 1e9))
+    assert told(agelooks.clock(here, 1e9 + day)) == [("clock", False)]
+    assert "is damaged" in next(agelooks.clock(here, 1e9 + day)).text
+    assert told(agelooks.clock(here, 1e9 + 30 * day)) == [("clock", False), ("clock", True)]
 
 
 @pytest.mark.parametrize(("limit", "found"), [("65536", []), ("1024", [("file descriptors", True)]), ("unlimited", [])])

@@ -17,6 +17,7 @@ from store.metrics.processcounters import Counters
 from store.net.authentication import Authenticator
 from store.net.controlchannel import ControlPort
 from store.net.threads import ReactorThreads
+from store.operations import clockrecord
 from store.store import Store
 from tools.cli.options import Config
 from tools.server.control import loginfailures
@@ -62,10 +63,11 @@ class ControlServer:
         self._reloading = Reloading(self._worker_config.config, store, self._server, self._certificates, self._threads,
                                     levels, self._followers)
         self._wanted = WantedSessions(store.root, self._server, self._reactor, self._threads, log.transcripts)
+        holds_back = partial(clockrecord.holds_back, store.root)
         store.delivery_log = FileDeliveryLog(store.root, name, lambda: (
-            store.settings.journal_size, store.settings.journal_time))
+            store.settings.journal_size, store.settings.journal_time), holds_back=holds_back)
         store.refusals = FileDeliveryLog(store.root, f"{name}-logins", lambda: (
-            store.settings.journal_size // LOGINS, store.settings.journal_time))
+            store.settings.journal_size // LOGINS, store.settings.journal_time), holds_back=holds_back)
         Authenticator.of(store).turned.delivery_log = store.refusals
         self._port = ControlPort(store.root / "run", name, {
             "connections": self._connections.tell, "end": self._connections.end, "config": self._reloading.tell,

@@ -30,6 +30,8 @@ def look(config: Config) -> Iterator[Advice]:
 def clock(config: Config, now: float) -> Iterator[Advice]:
     """Whether the store believes the clock."""
     try:
+        if text := clockrecord.damage(config.root):
+            yield Advice("clock", False, text, "the running server makes it again within a minute; look at the disk")
         if text := clockrecord.warning(config.root, now):
             yield Advice("clock", True, text, "set the clock right; where it is right, onecopy purge --trust-clock")
     except OSError as error:
