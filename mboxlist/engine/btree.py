@@ -10,17 +10,17 @@ from berkeleydb import db
 
 Txn = Any                   # a berkeleydb DBTxn: `commit()` and `abort()`
 
-TRIES = 50                  # how often a read that met a deadlock is done
-GENERATION_KEY = b"\0"      # of the row that no reader of the table sees (`generations`); it sorts before all others,
-HISTORY_KEY = b"\0\0"       # another one,
-FIRST_KEY = b"\0\0\0"       # and this one is not behind any of theirs
+TRIES = 50                  # how often a read is tried that meets a deadlock
+GENERATION_KEY = b"\0"      # of the row that no reader of the table sees (`generations`); it sorts first;
+HISTORY_KEY = b"\0\0"       # of another such row;
+FIRST_KEY = b"\0\0\0"       # no key of a reader's row is below this
 _RMW: int = db.DB_RMW
 _CURRENT: int = db.DB_CURRENT
 
 
 class Table:
-    """An ordered table of octet strings. `put` sets the value under a key in a transaction: it is Berkeley DB's own
-    function, which everything that is written goes through."""
+    """An ordered table of octet strings. `put` sets the value under a key in a transaction. It is Berkeley DB's own
+    function, and everything that is written goes through it."""
 
     __slots__ = ("_broken", "_db", "_get", "glances", "name", "put")
 
@@ -31,14 +31,14 @@ class Table:
         self.use(handle)
 
     def use(self, handle: Any) -> None:
-        """Have everything go to this handle from now on."""
+        """Use this handle for everything from now on."""
         self._db = handle
         self._get = handle.get          # these two are called for every record of everything
         self.put: Callable[[bytes, bytes, Txn], None] = handle.put
 
     def get(self, key: bytes, txn: Txn = None) -> bytes | None:
         """The value under `key`, or None. Outside a transaction it is asked for again when Berkeley DB ends the wait
-        for its lock, as it does with one of those that wait for each other. Raises DBLockDeadlockError."""
+        for its lock, as it does to end a deadlock. Raises DBLockDeadlockError."""
         try:
             value: bytes | None = self._get(key, None, txn)
         except db.DBLockDeadlockError:
@@ -60,9 +60,9 @@ class Table:
     def glance(self, key: bytes) -> bytes | None:
         """The value under `key` as it is at this moment, committed or not. Waits for no lock.
 
-        For hints only: who acts on it looks again in a transaction.
+        For hints only: a caller that acts on it looks again in a transaction.
         """
-        if not self.glances:            # the files of an environment at rest
+        if not self.glances:            # these are the files of an environment at rest
             return self.get(key)
         try:
             value: bytes | None = self._get(key, None, None, db.DB_READ_UNCOMMITTED)
@@ -77,8 +77,8 @@ class Table:
         return value
 
     def put_part(self, key: bytes, at: int, octets: bytes, txn: Txn) -> None:
-        """Set these octets of the value under `key`. The log gets no more than these, where `put` would log all between
-        the first octet of the value that is another one and the last."""
+        """Set these octets of the value under `key`. Only these go to the log. `put` would log everything from the
+        first octet that changes to the last one."""
         self._db.put(key, octets, txn, 0, len(octets), at)
 
     def delete(self, key: bytes, txn: Txn) -> bool:
@@ -90,8 +90,8 @@ class Table:
         return True
 
     def delete_each(self, keys: Sequence[bytes], txn: Txn) -> None:
-        """`delete`, for many, which ascend and lie near each other: the step to the next one takes less than to look
-        for it."""
+        """As `delete`, for many keys, which ascend and are near each other: a step to the next one takes less than a
+        look-up."""
         with closing(self._db.cursor(txn)) as cursor:
             following, find, delete = cursor.next, cursor.set_range, cursor.delete
             there = b""
@@ -124,7 +124,7 @@ class Table:
             raise
 
     def scan_back(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """`scan`, from the last row before `end` back to `start`."""
+        """As `scan`, from the last row before `end` back to `start`."""
         try:
             with closing(self._db.cursor(None, 0)) as cursor:
                 row = cursor.prev() if cursor.set_range(end) is not None else cursor.last()
@@ -136,8 +136,8 @@ class Table:
             raise
 
     def pieces(self, most: int, txn: Txn = None) -> Iterator[tuple[list[bytes], list[bytes]]]:
-        """Keys and values of all rows, in order of key, so many at a time: where there are very many it takes half the
-        time of `scan`. Within a transaction they stay as they are. Close the iterator if it is left early."""
+        """Keys and values of all rows, in order of key, so many at a time. For very many rows it takes half the time of
+        `scan`. Within a transaction they do not change. Close the iterator if it is left early."""
         try:
             with closing(self._db.cursor(txn, 0)) as cursor:
                 following, row = cursor.next, cursor.set_range(FIRST_KEY)
@@ -154,12 +154,12 @@ class Table:
             raise
 
     def pick(self, keys: Sequence[bytes], txn: Txn = None) -> list[bytes | None]:
-        """The value under each of these keys, which ascend, or None: for many that lie near each other, since the step
-        to the next row takes a third of a `get`. No row stays locked."""
+        """The value under each of these keys, which ascend, or None. For many keys that are near each other, since a
+        step to the next row takes a third of a `get`. No row stays locked."""
         return self._pick(keys, txn, 0 if txn is None else db.DB_READ_COMMITTED, 0)
 
     def pick_to_change(self, keys: Sequence[bytes], txn: Txn) -> list[bytes | None]:
-        """`pick`; every row that was looked at is locked for writing from now to the end of the transaction."""
+        """As `pick`; every row that was looked at is locked for writing from now to the end of the transaction."""
         return self._pick(keys, txn, 0, _RMW)
 
     def _pick(self, keys: Sequence[bytes], txn: Txn, isolation: int, flags: int) -> list[bytes | None]:
@@ -186,9 +186,9 @@ class Table:
 
     @contextmanager
     def reading(self) -> Iterator[Callable[[bytes], Iterator[tuple[bytes, bytes]]]]:
-        """What gives the rows from a key on, each when it is asked for. There is one cursor: when the rows from another
-        key on begin, those before are over. Who takes what it needs of a row and lets it go gets the next one in the
-        same memory. No row stays locked."""
+        """A function that gives the rows from a key on, each when it is asked for. There is one cursor: a call with
+        another key ends the rows of the one before. A caller that takes what it needs of a row, and drops the row, gets
+        the next one in the same memory. No row stays locked."""
         try:
             with closing(self._db.cursor(None, 0)) as cursor:
                 following, find = cursor.next, cursor.set_range
@@ -203,11 +203,11 @@ class Table:
             raise
 
     def revise(self, keys: Iterable[bytes], new: Callable[[bytes, bytes | None], bytes | None], txn: Txn) -> None:
-        """Of each of these keys have the value that `new` makes of the key and the value that is there (None: none).
-        With None what is there goes; the same object stays. A key under which there is nothing gets nothing.
+        """Set the value under each of these keys to what `new` makes of the key and its value. When `new` gives None
+        the row is removed; when it gives the same object the row stays as it is. A key without a row gets none.
 
-        Every row that was looked at is locked for writing from now to the end of the transaction. A `put` would look
-        for its row once more.
+        Every row that was looked at is locked for writing from now to the end of the transaction. `put` would look for
+        each row a second time.
         """
         with closing(self._db.cursor(txn)) as cursor:
             find, put, delete = cursor.set, cursor.put, cursor.delete
@@ -223,7 +223,7 @@ class Table:
                     put(key, value, _CURRENT)
 
     def scan_to_change(self, start: bytes, end: bytes, txn: Txn) -> Iterator[tuple[bytes, bytes]]:
-        """`scan`; every row that was looked at is locked for writing from now to the end of the transaction."""
+        """As `scan`; every row that was looked at is locked for writing from now to the end of the transaction."""
         with closing(self._db.cursor(txn)) as cursor:
             row = cursor.set_range(max(start, FIRST_KEY), _RMW)
             while row is not None and row[0] < end:
@@ -231,7 +231,7 @@ class Table:
                 row = cursor.next(_RMW)
 
     def close(self) -> None:
-        """Let go of the table."""
+        """Close the table."""
         self._db.close()
 
 

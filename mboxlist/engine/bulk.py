@@ -1,7 +1,7 @@
-"""A table made outside of every environment, by a process of its own, and taken into one when it is whole.
+"""A table that a process of its own makes, outside of every environment. When it is whole, an environment takes it.
 
-What goes into a transactional table is written twice, first to the log, and a page that is written makes the log be
-synced. A table that can be thrown away until it is whole needs none of that: its octets are written once, in order, and
+What goes into a transactional table is written twice, first to the log; and before a page is written the log must be
+synced. A table that may be thrown away until it is whole needs none of that: its octets are written once, in order, and
 are on disk when `Load.end` returns. Then `Env.exchange` puts it in its place.
 """
 
@@ -23,13 +23,13 @@ from mboxlist.engine.damagemarks import LOADING
 from mboxlist.engine.disk import is_disk_full
 
 CACHE = 64 << 20                # octets of memory for the pages that are being filled
-WRITE_OUT_OCTETS = 32 << 20     # after which the disk begins with them
-LEAST = 16 << 20                # octets of a volume: with fewer left, what fails may have failed for want of room
-PIPE = 1 << 20                  # octets that are on their way, at most
+WRITE_OUT_OCTETS = 32 << 20     # after so many, the disk begins to write
+LEAST = 16 << 20                # octets: with less room on the volume, that may be why something fails
+PIPE = 1 << 20                  # octets in the pipe, at most
 _SET_PIPE, _DEATH, _WRITE = 1031, 1, 2      # F_SETPIPE_SZ, PR_SET_PDEATHSIG, SYNC_FILE_RANGE_WRITE
 _libc = ctypes.CDLL(None, use_errno=True)
 
-Rows = Callable[[BinaryIO], Iterable[tuple[bytes, bytes]]]      # keys that ascend, and values, from what is written
+Rows = Callable[[BinaryIO], Iterable[tuple[bytes, bytes]]]      # makes keys that ascend, and values, of what is written
 
 
 @define(eq=False)
@@ -43,7 +43,8 @@ class Load:
 
     @classmethod
     def begin(cls, table: Path, rows: Rows) -> "Load":
-        """It will be in the place of that table, with pages as large, and is beside it until then. Raises OSError."""
+        """Begin to make it. It has the page size of the table that it will replace, and is beside that table until
+        then. Raises OSError."""
         file = table.with_name(f"{table.name}{LOADING}")
         file.unlink(missing_ok=True)
         with privatefiles.open_file(table, "rb") as there:
@@ -58,7 +59,7 @@ class Load:
         return cls(file, pid, pipe, said)
 
     def write(self, *buffers: bytes | memoryview) -> None:
-        """Give it these octets. Raises OSError."""
+        """Write these octets to it. Raises OSError."""
         try:
             for buffer in buffers:
                 left = memoryview(buffer).cast("B")
@@ -105,9 +106,10 @@ class Load:
 
 
 def _run(work: Callable[[], int], reading: int, saying: int, parent: int) -> None:
-    """In the new process, which ends with the one that made it, and has nothing else of it: no lock, no socket."""
+    """Run in the new process. This ends together with the process that made it, and has nothing else of that one: no
+    lock, no socket."""
     try:
-        gc.disable()                                # what the parent has let go of is not closed here
+        gc.disable()                                # so objects that the parent has dropped are not closed here
         _libc.prctl(_DEATH, signal.SIGKILL)
         if os.getppid() == parent:
             for number in (signal.SIGTERM, signal.SIGINT):
@@ -143,7 +145,7 @@ def _make(file: Path, rows: Rows, reading: int, page: int) -> int:
             put(key, value)
             count += 1
             octets += len(value)
-            if octets > WRITE_OUT_OCTETS:             # or the disk has nothing to do until the end
+            if octets > WRITE_OUT_OCTETS:             # else the disk has nothing to do until the end
                 octets = 0
                 _libc.sync_file_range(handle, ctypes.c_int64(0), ctypes.c_int64(0), _WRITE)
     table.close()

@@ -1,6 +1,6 @@
-"""An environment that cannot be used as it is: what is whole is found out, and it is made from that.
+"""For an environment that cannot be used as it is: finds out what is whole, and makes it again from that.
 
-All of Berkeley DB that may hang or die over damaged files runs in a process of its own (`apart`).
+Whatever in Berkeley DB may hang or die because of damaged files runs in a process of its own (`apart`).
 """
 
 import contextlib
@@ -44,14 +44,14 @@ from mboxlist.engine.pages import bad_pages, have_checksums
 
 CACHE = 32 << 20
 LONGEST = 900               # seconds that a look may take
-LEAST = CACHE + (16 << 20)  # octets of a volume: with fewer left, what fails may have failed for want of room
+LEAST = CACHE + (16 << 20)  # octets: with less room on the volume, that may be why something fails
 _ENVIRONMENT = db.DB_CREATE | db.DB_INIT_MPOOL | db.DB_INIT_LOCK | db.DB_INIT_LOG | db.DB_INIT_TXN | db.DB_THREAD
 
 
 @define
 class Mended:
-    """What has become of an environment. `lost`: tables that are gone; `logs_lost`: changes may be missing that were
-    only in the log; `exact`: nothing is missing. `aside` is where what was there has gone."""
+    """What has become of an environment. `lost`: tables that are gone. `logs_lost`: changes that were only in the log
+    may be missing. `exact`: nothing is missing. `aside` is where the old environment is now."""
 
     aside: Path
     exact: bool = False
@@ -61,17 +61,17 @@ class Mended:
 
 
 def apart(work: Callable[[], Any], folder: Path) -> Any:
-    """The result of `work`, JSON, in a process of its own; None when it dies, fails, or takes too long.
+    """The result of `work`, JSON, run in a process of its own; None when that dies, fails, or takes too long.
 
-    Raises OSError when it fails and the volume of `folder` is full: Berkeley DB says, or dies of, many things then, and
-    what cannot be written now must not count as damaged.
+    Raises OSError when it fails and the volume of `folder` is full. Then Berkeley DB reports many things, or dies; and
+    what cannot be written must not count as damaged.
     """
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            faulthandler.disable()              # it may die: that is what it is for
-            gc.disable()                        # an environment that the parent has let go of is not closed here
+            faulthandler.disable()              # this process may die: that is what it is for
+            gc.disable()                        # so an environment that the parent has dropped is not closed here
             os.close(reading)
             with os.fdopen(writing, "w", closefd=False) as out:
                 json.dump(work(), out)
@@ -129,8 +129,8 @@ def look_through(folder: Path, *, recover: bool = True, fatal: bool = False, dee
                  ) -> dict[str, str] | None:
     """What is wrong, by table, after recovery; "" stands for the log. None when recovery fails. Reads everything.
 
-    Unless it is to look `deep`, it takes pages that agree with their checksums for what they should be, as any start
-    does: how they hang together takes six times as long to look at.
+    Unless it looks `deep`, pages that agree with their checksums count as right, as at any start. To look also at how
+    pages hang together takes six times as long.
     """
     def work() -> dict[str, str]:
         before = end_of_log(folder)
@@ -155,14 +155,14 @@ def look_through(folder: Path, *, recover: bool = True, fatal: bool = False, dee
 
 
 def has_all_logs(folder: Path) -> bool:
-    """Whether the log is there from the very first record to the last one on record."""
+    """Whether the log is there from the very first record to the last one that is on record."""
     there = [int(path.name[4:]) for path in logs(folder)]
     return bool(there) and there == list(range(1, there[-1] + 1)) and not (folder / UNLOGGED).exists() and (
         there[-1] >= newest(folder)[0]) and not any(what.startswith("log.") for what in missing(folder))
 
 
 def set_aside(folder: Path, aside: Path) -> None:
-    """The environment goes there whole; in its place is an empty folder, with what is not the database's."""
+    """Move the whole environment there. In its place is an empty folder, with the files that are not the database's."""
     if folder.is_dir():
         folder.rename(aside)
     else:
@@ -176,8 +176,8 @@ def set_aside(folder: Path, aside: Path) -> None:
 
 
 def bring(aside: Path, folder: Path, paths: Iterable[Path], *, shared: Container[str] = ()) -> None:
-    """Copies of these files, in an environment that has nothing else. Those of `shared` names are not copied where they
-    can have a second name."""
+    """Copy these files into an environment that has nothing else. Files of `shared` names get a second name instead,
+    where that is possible."""
     for path in {*tables(folder), *log_files(folder), *folder.glob("__db.*"), *folder.glob(f"*{LOADING}")}:
         path.unlink()
     for path in paths:
@@ -215,7 +215,7 @@ def mend(folder: Path, aside: Path, *, cut: bool = False, deep: bool = True, sha
             done.lost = {**wrong, **(bad or {})}
             return _done(done, folder, "its tables and its log", exact=not done.lost, clean=True)
         verified = _verified_apart(aside) if verified is None else verified
-        bad = {**_older_apart(aside), **verified}       # a log may fail since it is that of newer tables
+        bad = {**_older_apart(aside), **verified}       # a log may fail because it belongs to newer tables
     bad = _verified_apart(aside) if verified is None else verified
     bring(aside, folder, [path for path in there if path.name not in bad])
     if apart(lambda: _forget_log(folder), folder) is None:
@@ -240,13 +240,13 @@ def _older_apart(folder: Path) -> dict[str, str]:
 
 
 def _done(done: Mended, folder: Path, source: str, *, exact: bool = False, clean: bool = False) -> Mended:
-    """`clean`: it has been recovered and looked through; who opens it need not do that again."""
+    """`clean`: the environment has been recovered and looked through; who opens it need not do that again."""
     done.source, done.exact = source, exact
     for name in done.lost:
         (folder / name).unlink(missing_ok=True)
     for path in folder.glob("__db.*"):
         path.unlink()
-    for name in (TABLES, NEWEST):                       # written again by who opens it
+    for name in (TABLES, NEWEST):                       # the process that opens it writes them again
         (folder / name).unlink(missing_ok=True)
     if clean:
         mark_clean(folder)
@@ -255,7 +255,7 @@ def _done(done: Mended, folder: Path, source: str, *, exact: bool = False, clean
 
 
 def _forget_log(folder: Path) -> bool:
-    """Have the tables go on with a new log."""
+    """Make the tables begin with a new log."""
     env = db.DBEnv()
     env.open(str(folder), db.DB_CREATE | db.DB_INIT_MPOOL | db.DB_PRIVATE, 0o600)
     for path in tables(folder):

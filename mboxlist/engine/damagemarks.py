@@ -1,4 +1,4 @@
-"""What an environment's folder says of itself, so that the next start can tell whether something is missing.
+"""Small files in an environment's folder, by which the next start can tell whether something is missing.
 
     tables      which tables there are, each with its identity (20 octets of its first page, in hexadecimal)
     newest      the newest log file, and up to which octet it has been flushed, at least: log.0000000007:0000004096
@@ -36,7 +36,8 @@ def log_files(folder: Path) -> list[Path]:
 
 
 def logs(folder: Path) -> list[Path]:
-    """The log files that are in use, the oldest first: not one that has only been written beforehand (`LogAhead`)."""
+    """The log files that are in use, the oldest first; without one that has only been written beforehand (`LogAhead`).
+    """
     found = log_files(folder)
     if found and not is_begun(found[-1]):
         del found[-1]
@@ -44,8 +45,8 @@ def logs(folder: Path) -> list[Path]:
 
 
 def is_begun(log: Path) -> bool:
-    """Whether Berkeley DB has begun with that log file: it writes the first record as it does, and recovery leaves out
-    a last file that has none."""
+    """Whether Berkeley DB has begun that log file: it then writes the first record. Recovery leaves out a last file
+    that has none."""
     try:
         with privatefiles.open_file(log, "rb", buffering=0) as file:
             return any(file.read(SECTOR))
@@ -68,8 +69,8 @@ def file_id(table: Path) -> str:
 
 
 def known_tables(folder: Path) -> dict[str, str]:
-    """The tables that there must be, and their identities; a new environment has none. Raises OSError when the disk
-    does not say: an empty table would be made for one that is missing."""
+    """The tables that must be there, and their identities; a new environment has none. Raises OSError when the disk
+    gives no answer: otherwise an empty table would be made in the place of a missing one."""
     try:
         lines = privatefiles.read_text(folder / TABLES).splitlines()
     except UnicodeDecodeError:
@@ -89,7 +90,7 @@ def write_tables(folder: Path, found: dict[str, str]) -> None:
 
 
 def newest(folder: Path) -> tuple[int, int]:
-    """The number of the newest log file that is on record, and the octets that it had then; or zeros."""
+    """The number of the newest log file that is on record, and how many octets it had then; or zeros."""
     with contextlib.suppress(OSError, ValueError):
         name, _, octets = privatefiles.read_text(folder / NEWEST).partition(":")
         return int(name.removeprefix("log.")), int(octets)
@@ -103,8 +104,8 @@ def log_size(folder: Path) -> tuple[int, int]:
 
 
 def note_newest(folder: Path, there: tuple[int, int] | None = None) -> bool:
-    """Put on record that so much of the log is on disk; without `there` that the newest file's name is. Whether that
-    changed anything. Any process may do it: a record that is too old tells less, and nothing wrong."""
+    """Put on record that the log is on disk up to there; without `there`, that the newest file's name is. Whether that
+    changed anything. Any process may do it: a record that is too old says less, but nothing wrong."""
     found = there or (log_size(folder)[0], 0)
     if found <= newest(folder):
         return False
@@ -125,7 +126,7 @@ def open_flushed(folder: Path) -> int:
 
 
 def begin(folder: Path) -> None:
-    """The first process opens the environment. Raises OSError."""
+    """Note that the first process opens the environment. Raises OSError."""
     with privatefiles.open_file(folder / OPENING, "ab") as file:
         file.write(b".")
     with contextlib.suppress(FileNotFoundError):
@@ -133,13 +134,13 @@ def begin(folder: Path) -> None:
 
 
 def is_open(folder: Path) -> None:
-    """It is open, and can be used."""
+    """Note that it is open, and can be used."""
     (folder / ENDED).unlink(missing_ok=True)
     (folder / OPENING).unlink(missing_ok=True)
 
 
 def marks(folder: Path) -> str:
-    """What an earlier process has left to be looked at; "" if nothing."""
+    """Why an earlier process wants everything looked at; "" if there is nothing."""
     try:
         return privatefiles.read_text(folder / SUSPECT, "replace") or "suspect"
     except FileNotFoundError:
@@ -147,13 +148,13 @@ def marks(folder: Path) -> str:
     except OSError:
         return "suspect"
     with contextlib.suppress(OSError):
-        if (folder / OPENING).stat().st_size > 1:       # once is any kill; twice is no chance
+        if (folder / OPENING).stat().st_size > 1:       # once may be any kill; twice is no accident
             return "processes have died while they opened it"
     return ""
 
 
 def suspect(folder: Path, cause: str) -> None:
-    """Have the next start look at everything; the first cause counts. Where it cannot be written nothing is done."""
+    """Have the next start look at everything; the first cause counts. If it cannot be written, nothing is done."""
     with contextlib.suppress(OSError), privatefiles.open_file(folder / SUSPECT, "xb") as file:
         file.write(cause[:_LONGEST].encode(errors="replace"))
 
@@ -167,7 +168,7 @@ def _stamps(folder: Path) -> dict[str, list[int]]:
 
 
 def mark_clean(folder: Path) -> None:
-    """Everybody has left, and everything is in the tables. Raises OSError."""
+    """Note that all processes have left, and everything is in the tables. Raises OSError."""
     privatefiles.write(folder / CLEAN, json.dumps(_stamps(folder)))
 
 
@@ -180,7 +181,7 @@ def is_untouched(folder: Path) -> bool:
 
 
 def has_whole_tables(folder: Path) -> bool:
-    """Whether the end was clean, and no table has been changed since: then the log has nothing that is not in them."""
+    """Whether the end was clean, and no table has been changed since: then the log has nothing that the tables lack."""
     for name in (CLEAN, ENDED):
         with contextlib.suppress(OSError, ValueError):
             then, now = json.loads(privatefiles.read_text(folder / name)), _stamps(folder)
@@ -191,7 +192,7 @@ def has_whole_tables(folder: Path) -> bool:
 # Looking
 
 def missing(folder: Path) -> list[str]:
-    """What is not there and should be, for people; nothing is opened."""
+    """What should be there and is not, in words for people; nothing is opened."""
     found = []
     for name in known_tables(folder):
         if not (folder / name).is_file():
@@ -215,8 +216,8 @@ _HEADER = 12                    # octets before a record's own: where the one be
 
 
 def end_of_log(folder: Path) -> tuple[str, bytes]:
-    """The newest log file as it is, without the zeros that it may have been made longer with. Recovery only adds to
-    it, unless it comes upon something damaged."""
+    """The newest log file as it is, without the zeros at its end that may have been written beforehand. Recovery only
+    adds to it, unless it finds something damaged."""
     there = logs(folder)
     return (there[-1].name, privatefiles.read(there[-1]).rstrip(b"\0")) if there else ("", b"")
 
@@ -238,7 +239,8 @@ def cut_zeros(folder: Path, before: tuple[str, bytes]) -> None:
 
 
 def cut_at(folder: Path, before: tuple[str, bytes], end: tuple[int, int]) -> int | None:
-    """Where the log, which recovery has left with this `end`, is no longer what it was, or ends; None if it goes on."""
+    """The place where the log, which recovery has left with this `end`, differs from what it was, or ends; None if it
+    goes on."""
     name, then = before
     try:
         now = privatefiles.read(folder / name) if name else b""
@@ -274,7 +276,7 @@ def was_cut(folder: Path, before: tuple[str, bytes], ended: tuple[int, int]) -> 
 
 
 def _length(log: bytes, at: int) -> int:
-    """Of the record that begins there."""
+    """The length of the record that begins there."""
     return int.from_bytes(log[at + 4:at + 8], "little")
 
 

@@ -1,4 +1,4 @@
-"""What is asked of a disk by all that write to one."""
+"""What everything that writes to a disk needs: errors, and syncs."""
 
 import errno
 import os
@@ -19,25 +19,25 @@ _UNANSWERED = frozenset({errno.EIO, errno.ENXIO, errno.ENODEV, errno.ESTALE, err
 
 
 def is_unanswered(error: OSError) -> bool:
-    """Whether the error says nothing about the file: neither that it is there, nor that it is not, or is damaged. Who
-    took the file for missing then would act on what a moment later is not so."""
+    """Whether the error says nothing about the file: neither that it is there, nor that it is missing or damaged. A
+    caller that took it for missing would act on something that may not be so a moment later."""
     return error.errno in _UNANSWERED
 
 
 def replace_file(path: Path, octets: bytes, suffix: str = ".new") -> None:
-    """Write a file, whole or not at all, and on disk; `suffix` ends its name until then. Raises OSError."""
+    """Write a file, whole or not at all, and on disk; until then its name ends in `suffix`. Raises OSError."""
     with privatefiles.replacing(path, suffix) as file:
         file.write(octets)
     sync_folder(path.parent)
 
 
 class SyncFailed(OSError):
-    """A sync was tried and has failed: nobody knows what is on disk, and the next one, which says nothing of that, is
-    not to be believed (fsync(2)). Any other error came before it: then one can be tried again."""
+    """A sync was tried and has failed: nobody knows what is on disk. The next sync does not report that, so it must not
+    be believed (fsync(2)). Any other error came before the sync: then one can be tried again."""
 
 
 def sync(handle: int) -> None:
-    """Return when what is open is on disk. Raises SyncFailed."""
+    """Return when the open file is on disk. Raises SyncFailed."""
     try:
         os.fsync(handle)
     except OSError as error:

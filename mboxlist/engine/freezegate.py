@@ -1,9 +1,10 @@
 """Keeps transactions from beginning, in every process, while somebody needs the databases to stand still.
 
-The gate is eight octets of a file that every process has in its memory: 0, or the Unix time until which it is shut. Who
-shuts it holds a lock on the file, which goes with the process: if the lock is free, or the time is over, the gate is
-open whatever the file says. A transaction looks at it when it has begun and before it has done anything; one that only
-reads passes. So when the gate is shut and after that no transaction is active, none changes anything until it opens.
+The gate is eight octets of a file that every process has in its memory: 0, or the Unix time until which it is shut. The
+process that shuts it holds a lock on the file, which ends with the process. If the lock is free, or the time is over,
+the gate is open, whatever the file says. A transaction looks at the gate when it has begun and before it has done
+anything; a transaction that only reads passes. So when the gate is shut, and after that no transaction is active, none
+changes anything until it opens.
 """
 
 import contextlib
@@ -23,7 +24,7 @@ from mboxlist.engine.secondcopy import FOLDER, IS_REFUSING, OCTETS, STATE_AT, Se
 _UNTIL = struct.Struct("<d")
 _OPEN = bytes(8)
 STEP = 0.005                # seconds between two looks
-LOOKS = 20                  # after so many, see whether who shut it is alive
+LOOKS = 20                  # after so many, see whether the process that shut it is alive
 
 
 class ShutAlready(Exception):
@@ -35,7 +36,7 @@ class Quiesced(Exception):
 
 
 class WriteFreeze:
-    """One of a store; see the module's text. Raises OSError."""
+    """The write freeze of a store; see the module's text. Raises OSError."""
 
     def __init__(self, path: Path) -> None:
         self._handle = privatefiles.open_handle(path, os.O_RDWR | os.O_CREAT)
@@ -45,16 +46,16 @@ class WriteFreeze:
         self.second = SecondCopy(self._shared, path.parent / FOLDER)
         self._keeps = False             # whether this process has shut it: its other threads wait, too
         self._loop = 0                  # the thread that must not wait
-        self.hurried = False            # whether that does something just now that is to wait for no lock either
-        self.read_only = False          # whether nothing may begin at all that changes anything, in this process
+        self.hurried = False            # whether that thread's present work must not wait for locks either
+        self.read_only = False          # whether in this process no change may begin at all
 
     def never_waits(self, *, never: bool = True) -> None:
-        """This thread is that of an event loop: see `wait`. Or no longer."""
+        """Note that this thread belongs to an event loop, or no longer does: see `wait`."""
         self._loop = threading.get_ident() if never else 0
 
     @property
     def at_once(self) -> bool:
-        """Whether this thread is to wait for nothing, neither the gate nor a lock."""
+        """Whether this thread must not wait for anything, neither the gate nor a lock."""
         return self.hurried and threading.get_ident() == self._loop
 
     @property
@@ -64,15 +65,15 @@ class WriteFreeze:
 
     @property
     def shut(self) -> bool:
-        """Whether nothing may begin."""
+        """Whether the gate is shut."""
         if self.read_only or self._shared[STATE_AT] == IS_REFUSING and not self.second.is_exempt():
             return True
         # A time after 1970 has something in its last octet. This is asked for each transaction.
         return self._shared[7] != 0 and time.time() < _UNTIL.unpack_from(self._shared)[0]
 
     def wait(self) -> None:
-        """Return when it is open. Raises Quiesced in the thread that never waits, OSError: EROFS where all is read
-        only, ENOLINK while a standby is away that must not be."""
+        """Return when the gate is open. Raises Quiesced in the thread that never waits; OSError EROFS when everything
+        is only read, ENOLINK while a standby is away that must be there."""
         self._wait_for(self)
 
     def _wait_for(self, gate: "WriteFreeze") -> None:
@@ -90,7 +91,7 @@ class WriteFreeze:
                 self._open_if_deserted()
 
     def _open_if_deserted(self) -> None:
-        """Who shut it may have died."""
+        """Open the gate if the process that shut it has died."""
         if self._keeps:
             return
         with contextlib.suppress(BlockingIOError):
@@ -100,10 +101,10 @@ class WriteFreeze:
 
     @contextlib.contextmanager
     def keep_shut(self, seconds: float) -> Iterator[None]:
-        """Shut it, for so long at most; `left` says how much of that is left. Raises ShutAlready."""
+        """Shut the gate, for so long at most; `left` says how much of that is left. Raises ShutAlready."""
         if self._keeps:
             raise ShutAlready
-        for left in reversed(range(LOOKS)):             # who waits may look, just now, whether it is deserted
+        for left in reversed(range(LOOKS)):             # a waiting process may hold the lock for a moment, to look
             try:
                 fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
@@ -121,12 +122,12 @@ class WriteFreeze:
             fcntl.flock(self._handle, fcntl.LOCK_UN)
 
     def left(self) -> float:
-        """How many more seconds it is shut; 0 when it is open."""
+        """How many more seconds the gate is shut; 0 when it is open."""
         until: float = _UNTIL.unpack_from(self._shared)[0]
         return max(until - time.time(), 0.0)
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the file."""
         self.second.close()
         self._shared.close()
         os.close(self._handle)
@@ -166,5 +167,5 @@ class PartFreeze(WriteFreeze):
 
 
 def read_only_error() -> OSError:
-    """What a change of what is read only meets."""
+    """The error that a change meets where everything is only read."""
     return OSError(errno.EROFS, os.strerror(errno.EROFS))

@@ -1,19 +1,19 @@
-"""Which state of an environment is on disk, and whether it is the newest that there was: an older copy that somebody
-put back is found at the next start.
+"""Tells which state of an environment is on disk, and whether it is the newest that there was. So a start finds an
+older copy that somebody put back.
 
-A generation is a time in microseconds, greater than any before it. Each table has one, and the one before it, in a row
-under `KEY`, which nobody else sees. All tables of an environment get the same one in one transaction, at each
-checkpoint: so after recovery a table with a smaller one is an older copy. One table (`MAIN`) also has that of the
-environment, which each start raises, too. The environment's is put outside of it as well (`Marks`), in places that are
-not rolled back with it: an environment that is behind its mark is an older copy.
+A generation is a time in microseconds, greater than any before it. Each table has its generation, and the one before
+it, in a row under `KEY`, which nobody else sees. At each checkpoint one transaction gives all tables of an environment
+the same new generation. So after recovery a table with a smaller one is an older copy. One table (`MAIN`) also has the
+environment's generation, which each start raises, too. The environment's generation is also kept outside of it
+(`Marks`), in places that are not rolled back with it: an environment that is behind its mark is an older copy.
 
-What an environment has not been through is on record, too: the generations between that of its last state and that of
-the start that found it (`note_start`). What was written of it in one of these is of another course of events, although
-it may have gone on since.
+It is also on record what an environment has not been through: the generations between that of its last state and that
+of the start that found it (`note_start`). What was written of it in one of these belongs to another course of events,
+although it may have gone on since.
 
-A mark is written when the transaction is on disk, and synced only at a checkpoint: after a kill or a loss of power it
-may be too small, and never too great. Behind it stands how far the log was on disk (`LogEnd`), each second in which it
-grows: so a copy is also found that is of the last generation.
+A mark is written when the transaction is on disk, and is synced only at a checkpoint. So after a kill or a loss of
+power it may be too small, but never too great. Behind it is written how far the log was on disk (`LogEnd`), in each
+second in which the log grows: so a copy of the last generation is found, too.
 """
 
 import contextlib
@@ -36,15 +36,15 @@ from mboxlist.engine.damagemarks import known_tables, logs
 MAIN = ("state.db", "mailboxes.db")     # the table that has the environment's generation; else the first by name
 _ROW = struct.Struct("<QQQ")            # the table's, the one before it, the environment's
 _GAP = struct.Struct("<QQ")             # the last generation before a start, and one that is not behind it
-_GAPS = 256                             # that are on record, the newest
+_GAPS = 256                             # so many are on record, the newest ones
 _MARK = 30                              # octets of a mark
 _TAIL = 1024                            # octets of the log of which a mark has the checksum
 AT_ONCE = 1000              # microseconds: generations of one moment are numbered on, ahead of the clock
 
 @frozen
 class LogEnd:
-    """A place up to which a log was on disk: file, octet, and the checksum of what stands before it. A log that has
-    anything else there is an older copy, or has gone on from one."""
+    """A place up to which a log was on disk: file, octet, and the checksum of what is before it. A log that has
+    something else there is an older copy, or has gone on from one."""
 
     file: int
     octet: int
@@ -63,7 +63,8 @@ class LogEnd:
         return cls(*end, zlib.crc32(tail)) if tail and len(tail) == end[1] - first else None
 
     def is_in(self, folder: Path) -> bool:
-        """Whether the log in that folder has been there, as far as that can be told: it may have been dropped since."""
+        """Whether the log in that folder went through this place, as far as that can be told: the file may have been
+        dropped since."""
         first = next((int(path.name[4:]) for path in logs(folder)), 0)
         return self.file < first or LogEnd.of(folder, (self.file, self.octet)) == self
 
@@ -88,25 +89,25 @@ def _checked(octets: bytes) -> bytes:
 
 
 class Marks:
-    """Where the generation of an environment stands outside of it; `places` are the files."""
+    """The files outside of an environment that have its generation (`places`)."""
 
     def __init__(self, places: Callable[[], Iterable[Path]]) -> None:
         self._places = places
 
     def read(self) -> int:
-        """The greatest; 0 where there is none."""
+        """The greatest generation there; 0 where there is none."""
         return max(map(read_mark, self._places()), default=0)
 
     def write(self, generation: int, *, sync: bool) -> None:
-        """Have it in every place that can be written to. Nothing about this keeps anybody from anything."""
+        """Write it to every place that can be written to. A failure here stops nobody."""
         self._write(0, _checked(b"%020d" % generation), sync=sync)
 
     def write_end(self, end: LogEnd) -> None:
-        """Have there how far the log is on disk."""
+        """Write there how far the log is on disk."""
         self._write(_MARK, end.to_bytes(), sync=False)
 
     def ends(self, generation: int) -> Iterator[LogEnd]:
-        """How far the log of that generation was on disk by the places that have it."""
+        """How far the log of that generation was on disk, by the places that have it."""
         for place in self._places():
             with contextlib.suppress(OSError):
                 if read_mark(place) == generation and (
@@ -127,7 +128,7 @@ class Marks:
 
 
 def read_mark(place: Path) -> int:
-    """The generation that is there; 0 for none, or for what is not whole."""
+    """The generation in that file; 0 for none, or when it is not whole."""
     with contextlib.suppress(OSError, ValueError):
         octets = privatefiles.read(place)[:_MARK]
         if octets == _checked(octets[:20]):
@@ -156,7 +157,7 @@ class Generation:
 # Raising it, in a transaction of the environment whose tables these are
 
 def raise_all(tables: Sequence[Table], least: int, txn: Txn) -> int:
-    """Have the tables of an environment, and itself, be of a new generation, greater than `least`."""
+    """Give the tables of an environment, and the environment, a new generation, greater than `least`."""
     rows = {table.name: Generation.from_bytes(table.get(KEY, txn)) for table in tables}
     new, before = _next(rows.values(), least), max((row.table for row in rows.values()), default=0)
     for table in tables:
@@ -188,13 +189,13 @@ def _main(names: Iterable[str]) -> str:
 # What it has not been through
 
 def generation(table: Table, txn: Txn = None) -> int:
-    """That of an environment, as its main table has it."""
+    """The generation of an environment, as its main table has it."""
     row = Generation.from_bytes(table.get(KEY, txn))
     return max(row.table, row.environment)
 
 
 def note_start(table: Table, txn: Txn) -> None:
-    """The environment with that main table begins anew, from the state that it is in."""
+    """Note that the environment with that main table begins anew, from its present state."""
     last = generation(table, txn)
     if last:
         gaps = (table.get(HISTORY_KEY, txn) or b"") + _GAP.pack(last, max(int(time.time() * 1e6), last + 1))
@@ -202,7 +203,7 @@ def note_start(table: Table, txn: Txn) -> None:
 
 
 def gaps(table: Table) -> list[tuple[int, int]]:
-    """Between which generations it was not there."""
+    """The spans of generations in which it was not there."""
     return list(_GAP.iter_unpack(table.get(HISTORY_KEY) or b""))
 
 
@@ -229,8 +230,8 @@ def of_environment(folder: Path, names: Iterable[str]) -> int:
 
 
 def complete_until(folder: Path, names: Iterable[str], *, recovered: bool) -> int:
-    """Until when (Unix time, in microseconds) all that was committed is in the tables; 0 when there is no telling, also
-    because the clock has been ahead. Unless they have been `recovered`, they may lack what came after the generation
+    """Until when (Unix time, in microseconds) everything that was committed is in the tables; 0 when nobody can tell,
+    also because the clock has been ahead. Tables that have not been `recovered` may lack what came after the generation
     before."""
     main = _main(names)
     row = of_table(folder / main) if main and (folder / main).is_file() else None
@@ -239,8 +240,8 @@ def complete_until(folder: Path, names: Iterable[str], *, recovered: bool) -> in
 
 
 def older_tables(folder: Path, names: Iterable[str], *, recovered: bool = True) -> dict[str, str]:
-    """Those of these tables that are older than the others, and how old they are. Unless they have been `recovered`, a
-    checkpoint may have written some of them and not the others, which are of the generation before then."""
+    """The tables that are older than the others, and how old they are. If they have not been `recovered`, a checkpoint
+    may have written only some of them: the others are then of the generation before."""
     found = {name: row for name in names if (row := of_table(folder / name)) is not None}
     newest = max(found.values(), key=lambda row: row.table, default=Generation())
     least = newest.table if recovered else newest.before
@@ -249,8 +250,8 @@ def older_tables(folder: Path, names: Iterable[str], *, recovered: bool = True) 
 
 
 def look(folder: Path, marks: Marks, *, untouched: bool) -> tuple[str, bool]:
-    """What is older of an environment that has been recovered, or was left clean and is `untouched`; "" if nothing.
-    Whether all of it is."""
+    """What is older in an environment that has been recovered, or was left clean and is `untouched`; "" if nothing. And
+    whether all of it is older."""
     names = list(known_tables(folder))
     older = {} if untouched else older_tables(folder, names)
     if older:
@@ -265,6 +266,6 @@ def look(folder: Path, marks: Marks, *, untouched: bool) -> tuple[str, bool]:
 
 
 def shown(generation: int) -> str:
-    """For people."""
+    """A generation, in words for people."""
     return datetime.fromtimestamp(generation / 1e6, UTC).strftime("of %Y-%m-%d %H:%M:%S.%f UTC") if generation else (
         "of an unknown time")

@@ -6,8 +6,8 @@ needed when the copy began to that position. Whatever a page lacked is in that l
 the page that it is about: catastrophic recovery makes of the copy what the environment was at that position.
 
 A page must not be half old and half new. The kernel does not promise that a read sees a write of several memory pages
-whole, so each page is read again a while later (`Copying.copy_again`), when a write that was under way has ended. Had
-the first read met it half way, what is there now is not what was read: then the page is copied again, and compared once
+whole. So each page is read again a while later (`Copying.copy_again`), when a write that was under way has ended. If
+the page is not the same then, the first read may have met a write half way: the page is copied again, and compared once
 more.
 `DB_ENV->dbbackup` is not used: it waits forever beside another process that writes (5.3.28).
 """
@@ -30,9 +30,9 @@ from mboxlist.engine.kv import LOG_FILE, Env
 from mboxlist.engine.logfiles import log_name
 
 BLOCK = 1 << 20             # octets that are read at a time: a multiple of every page size
-PAGES = tuple(512 << power for power in range(8))       # sizes that there are
+PAGES = tuple(512 << power for power in range(8))       # the sizes that a page can have
 PAUSE = 0.02                # seconds, at least, between two reads of a page: the caller waits
-ROUNDS = 500                # in which a page may have changed each time
+ROUNDS = 500                # at most, in each of which a page may have changed
 RECOVERY_CACHE = 64 << 20
 
 Position = tuple[int, int]      # in a log: file and octet
@@ -58,7 +58,7 @@ class Copying:
     _unsure: dict[str, list[Extent]] = field(factory=dict)     # by database: what must be read again
 
     def databases(self) -> Iterator[int]:
-        """Copy the databases; octets, as they are copied. Raises OSError."""
+        """Copy the databases; gives numbers of octets while they are copied. Raises OSError."""
         self.first = self.env.logs.first_needed()
         for path in sorted(self.env.folder.glob("*.db")):
             unsure = self._unsure[path.name] = []
@@ -67,8 +67,8 @@ class Copying:
                 yield extent[1]
 
     def copy_again(self) -> bool:
-        """Read again what is not known to be whole; whether all is. At least PAUSE after `databases`, and after each
-        other. Raises OSError."""
+        """Read again the pages that are not known to be whole; whether all are whole now. Call it at least PAUSE after
+        `databases`, and after the last call. Raises OSError."""
         for name, places in self._unsure.items():
             self._unsure[name] = _copy_again(self.env.folder / name, self.target / name, places)
         return not any(self._unsure.values())
@@ -93,7 +93,7 @@ def log_number(name: str) -> int:
 
 
 def digest(path: Path) -> str:
-    """That of a file's content. Raises OSError."""
+    """The digest of a file's content. Raises OSError."""
     with privatefiles.open_file(path, "rb") as file:
         found = hashlib.blake2b(digest_size=32)
         while block := file.read(BLOCK):
@@ -121,7 +121,7 @@ def _copy_again(source: Path, target: Path, extents: list[Extent]) -> list[Exten
             now, then = os.pread(old.fileno(), size, at), os.pread(new.fileno(), size, at)
             if now == then:
                 continue
-            for start in range(0, len(now), page):      # what is there no more recovery takes away
+            for start in range(0, len(now), page):      # recovery removes pages that are gone
                 one = now[start:start + page]
                 if one != then[start:start + page]:
                     os.pwrite(new.fileno(), one, at + start)
@@ -130,7 +130,7 @@ def _copy_again(source: Path, target: Path, extents: list[Extent]) -> list[Exten
 
 
 def _page_size(head: bytes) -> int:
-    """That in the metadata page of a database (in the byte order of the machine)."""
+    """The page size in the metadata page of a database (in the byte order of the machine)."""
     size = int.from_bytes(head[20:24], sys.byteorder)
     return size if size in PAGES else max(PAGES)
 
@@ -150,8 +150,8 @@ def _copy_start(source: Path, target: Path, size: int | None) -> None:
 
 @frozen
 class Logs:
-    """The log that was put beside the databases of a copy: its last file; whether that is a later one than the copy's
-    own, or the same with more in it; and what was found and is no continuation of it."""
+    """The log that was put beside the databases of a copy: its last file; whether that is a later file than the copy's
+    own, or the same one with more in it; and the file, if any, that was found and does not continue it."""
 
     last: int
     later: bool
@@ -168,8 +168,8 @@ def add_logs(target: Path, end: Position, folders: Iterable[Path], most: int | N
     """Put the log that follows a copy beside it: the rest of its last file, and the files after that without a gap, up
     to number `most`. Each is taken from the first of `folders` that has it.
 
-    A file that does not begin as the copy's last one does is that of another life of the environment, which was put
-    back since: it is not used, nor is what follows. Raises OSError.
+    A file that does not begin as the copy's last one does belongs to another life of the environment, which was put
+    back since. It is not used, nor is what follows. Raises OSError.
     """
     places = [folder for folder in folders if folder.is_dir()]
     own = target / log_name(end[0])
@@ -207,12 +207,13 @@ def _begins(longer: Path, start: Path) -> bool:
 
 
 def recover(folder: Path, until: int | None = None, logs: Path | None = None) -> None:
-    """Make a copy consistent, by catastrophic recovery: all that its log has, or what was committed up to that Unix
-    time. Nobody else may use it. It has no shared memory then, and opens as any other. Raises Failure.
+    """Make a copy consistent, by catastrophic recovery: with everything that its log has, or with what was committed up
+    to that Unix time. Nobody else may use it. Afterwards it has no shared memory, and opens as any other. Raises
+    Failure.
 
-    `logs`: where its log is, in a folder of its own. Recovery writes behind the end of the log: so one that goes on
-    elsewhere is copied first, and what is then done again with more of it finds the tables as they must be. Source:
-    Berkeley DB 5.3 Programmer's Reference Guide, "Using Recovery and Hot Backups to maintain a hot failover".
+    `logs`: where its log is, in a folder of its own. Recovery writes behind the end of the log, so a log that goes on
+    elsewhere is copied first. If recovery is done again later with more log, it finds the tables as they must be.
+    Source: Berkeley DB 5.3 Programmer's Reference Guide, "Using Recovery and Hot Backups to maintain a hot failover".
     """
     env = db.DBEnv()
     try:
@@ -245,8 +246,8 @@ def faults(folder: Path) -> list[str]:
 
 
 class Still:
-    """The databases of an environment that nobody writes to any more, in a folder after `recover`, for reading: without
-    transactions, locks or logs, and without a file of its own in the folder. Any number of processes may read.
+    """The databases of an environment that nobody writes to any more, in a folder after `recover`, for reading. There
+    are no transactions, locks or logs, and it makes no file in the folder. Any number of processes may read.
 
     `cache` is octets of memory. Raises Failure (of `transact`).
     """
@@ -270,7 +271,7 @@ class Still:
         return self._tables[-1]
 
     def close(self) -> None:
-        """Let go of it; nobody reads any more. What is damaged is let go of as well."""
+        """Close the databases; nobody reads any more. Damaged ones are closed as well."""
         for close in (*(table.close for table in self._tables), self._env.close):
             with contextlib.suppress(db.DBError):
                 close()

@@ -1,8 +1,8 @@
 """Berkeley DB behind a small boundary: environments; tables are in `btree`, transactions in `transact`.
 
-A commit hands its part of the log to the system, or fails and has done nothing; it does not sync. Whoever must answer
-for a change calls `Env.flush` once for all that was committed so far. Locks
-are Berkeley DB's own, so that any number of processes share an environment.
+A commit hands its part of the log to the system, or fails and has done nothing; it does not sync. Before a change is
+acknowledged, `Env.flush` is called, once for all that was committed so far. Locks are Berkeley DB's own, so that any
+number of processes share an environment.
 
 Source for the calls: Berkeley DB 5.3 Programmer's Reference Guide, "Transactional Data Store Applications".
 """
@@ -50,7 +50,7 @@ LOG_FILE = 16 << 20         # octets of one log file
 LATEST = 1 << 32, 0         # a place in the log that never comes
 CHECKPOINT = 16 << 10       # octets of log that a checkpoint writes, at most
 LOG_BUFFER = 4 << 20        # octets of log that may wait for the next flush in memory
-GENERATION_SECONDS = 1.0    # that a checkpoint tries to raise the generation
+GENERATION_SECONDS = 1.0    # for which a checkpoint tries to raise the generation
 LOG_NAMES = 1 << 20         # octets of memory for the names of tables
 LOCKERS, TRANSACTIONS = 2000, 1000      # at once, at least
 
@@ -66,11 +66,11 @@ class Damaged(Exception):
 
 
 class BadPages(Damaged):
-    """A table has pages that are not what they were, or is another one; nothing else seems to be wrong."""
+    """A table has pages that are not what they were, or is another table; nothing else seems to be wrong."""
 
 
 class LogCut(Damaged):
-    """The log is damaged, and recovery has left off there."""
+    """The log is damaged, and recovery has stopped there."""
 
 
 class OlderTables(Damaged):
@@ -78,18 +78,18 @@ class OlderTables(Damaged):
 
 
 class OlderEnvironment(Damaged):
-    """All of it is of an earlier time than what was there last."""
+    """The whole environment is of an earlier time than the one that was there last."""
 
 
 class Env:
     """One Berkeley DB environment: a folder with its tables and its log.
 
-    `cache` is octets of memory; `locks` how many pages can be locked at once: a transaction may need one for each
-    message. `broken` is called when nothing more can be done in the environment before it has been recovered. During a
-    `write_freeze` no transaction begins. `recover` is for the one process that opens it first; the others
-    join. That one calls `opened` when it is through. `marks` are the files outside that have its generation, too
-    (`generations`). Raises NeedsRecovery when joining what must first be recovered,
-    Damaged when that cannot be done, OSError when there is no room for its memory.
+    `cache` is octets of memory. `locks` is how many pages can be locked at once: a transaction may need one lock for
+    each message. `broken` is called when nothing more can be done in the environment before it has been recovered.
+    During a `write_freeze` no transaction begins. `recover` is for the one process that opens it first, and calls
+    `opened` when it is ready; the others join. `marks` are the files outside that have its generation, too
+    (`generations`). Raises NeedsRecovery when a joined environment must first be recovered, Damaged when it cannot be
+    recovered, OSError when there is no room for its memory.
     """
 
     def __init__(self, folder: Path, *, cache: int, locks: int, recover: bool, broken: Callable[[], None],
@@ -101,8 +101,8 @@ class Env:
         self.tables: list[Table] = []
         self._recover = recover
         self._marks = Marks(marks)
-        self._raised = None if recover else (0, 0)      # where the log ended then; None: nobody is to raise it yet
-        self._marked = 0, 0                 # where the log ended when the marks were told
+        self._raised = None if recover else (0, 0)      # where the log ended then; None: not to be raised yet
+        self._marked = 0, 0                 # where the log ended when the marks were written
         self._known = known_tables(folder) if recover else {}
         untouched = recover and is_untouched(folder)
         self._ending = ending = end_of_log(folder) if recover and not untouched else ("", b"")
@@ -125,7 +125,7 @@ class Env:
             if was_cut(folder, ending, self.log_end()):
                 raise self._damaged("the log has been cut off where it is damaged")
             if not untouched:
-                from mboxlist.engine.pages import look  # here: it loads numpy, which many a command does without
+                from mboxlist.engine.pages import look  # here: it loads numpy, which many commands do not need
                 if wrong := look(folder):
                     raise self._damaged(wrong, BadPages)
             older, wholly = generations.look(folder, self._marks, untouched=untouched)
@@ -161,7 +161,7 @@ class Env:
         return env
 
     def _joined(self, cache: int, locks: int) -> bool:
-        """Whether the memory that was kept could be joined, and nothing in it is held; if not, the environment is to be
+        """Whether the memory that was kept could be joined, and nothing in it is held; if not, the environment must be
         opened."""
         try:
             self._env.open(str(self.folder), _PARTS, 0o600)
@@ -175,7 +175,7 @@ class Env:
         return False
 
     def _damaged(self, error: object, kind: type[Damaged] = Damaged) -> Damaged:
-        """The environment is let go of without closing it: Berkeley DB may wait for ever for what is broken."""
+        """Drop the environment without closing it: Berkeley DB may wait for ever for what is broken."""
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._env))
         for table in self.tables:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(table))
@@ -186,16 +186,16 @@ class Env:
         return (kind if cut is None else LogCut)(f"{self.folder}: {error}")
 
     def opened(self) -> None:
-        """All tables are open, and could be read: what the next start can expect is put on record."""
+        """Note that all tables are open and could be read: what the next start can expect is put on record."""
         self._raise_generation(generations.raise_environment, sync=False)
-        self.mark_end()                 # also where others had tables locked: it may be another log
+        self.mark_end()                 # also when others had locked tables: it may be another log
         self._ending = "", b""
         names = {table.name for table in self.tables}
         write_tables(self.folder, {name: file_id(self.folder / name) for name in sorted(names)})
         is_open(self.folder)
 
     def _raise_generation(self, how: Callable[[Sequence[Table], int, Txn], int], *, sync: bool) -> None:
-        """Have a new generation, on disk, and then the marks. Where others have tables locked it is left off."""
+        """Raise the generation, on disk, and then write the marks. If others have tables locked, it is given up."""
         new, least = 0, self._marks.read()
         with contextlib.suppress(*Deadlock):
             new = transact(self, lambda txn: how(self.tables, least, txn), seconds=GENERATION_SECONDS)
@@ -206,9 +206,9 @@ class Env:
         self._raised = self.log_end()
 
     def _break(self) -> None:
-        """Within `except`: nothing more can be done here. What Berkeley DB found first is left for the next start."""
+        """Within `except`: nothing more can be done here. The first error of Berkeley DB is left for the next start."""
         error = sys.exc_info()[1]
-        while error is not None and "fatal region error" in str(error):     # what follows when it is broken already
+        while error is not None and "fatal region error" in str(error):     # only follows from an earlier error
             error = error.__context__
         if isinstance(error, db.DBError):
             suspect(self.folder, str(error))
@@ -222,10 +222,11 @@ class Env:
         return table
 
     def exchange(self, table: Table, file: Path) -> None:
-        """Have the table be that file from now on, which was made outside of every environment, and is on disk: `bulk`.
+        """Replace the table by that file, which was made outside of every environment, and is on disk: `bulk`.
 
-        For the one process that recovers the environment, while nobody uses the table. Whoever cannot go on from the
-        end of this must begin again: the log goes on with a table that it has not made. Raises OSError, Failure.
+        For the one process that recovers the environment, while nobody uses the table. If the caller cannot go on from
+        the end of this, it must begin again: the log goes on with a table that it has not made. Raises OSError,
+        Failure.
         """
         privatefiles.touch(self.folder / UNLOGGED)
         table.close()
@@ -251,7 +252,7 @@ class Env:
         return handle
 
     def begin(self, *, wait: bool = True, reads: bool = False) -> Txn:
-        """A new transaction. Unless it may `wait`, a lock that is not free raises one of `Deadlock` at once. One that
+        """A new transaction. If it may not `wait`, a lock that is not free raises one of `Deadlock` at once. One that
         only `reads` begins during a write freeze, too. Raises Quiesced, OSError."""
         while True:
             try:                                        # not `_watched`: this is called often
@@ -271,12 +272,12 @@ class Env:
 
     @property
     def is_free(self) -> bool:
-        """Whether changes wait for no standby at present: see `WriteFreeze.is_free`."""
+        """Whether changes wait for no standby now: see `WriteFreeze.is_free`."""
         return self._write_freeze is not None and self._write_freeze.is_free
 
     @property
     def at_once(self) -> bool:
-        """Whether this thread is to wait for no lock: see `WriteFreeze.at_once`."""
+        """Whether this thread must not wait for locks: see `WriteFreeze.at_once`."""
         return self._write_freeze is not None and self._write_freeze.at_once
 
     def active(self) -> int:
@@ -284,11 +285,11 @@ class Env:
         return int(self._env.txn_stat()["nactive"])
 
     def flush(self, *, here: bool = False) -> None:
-        """Return when everything committed so far is on disk; unless `here`, also on that of a standby in synchronous
-        mode. Raises Unflushed.
+        """Return when everything committed so far is on disk; unless `here`, also on the disk of a standby in
+        synchronous mode. Raises Unflushed.
 
         After a sync that failed nobody knows what is on disk (fsync(2)), and Berkeley DB would only try again: then the
-        environment is `broken`. When there was no room to write, it can be tried again.
+        environment is `broken`. If there was no room to write, it can be tried again.
         """
         second, ticket = self.second, 0
         if second is not None and second.shared[STATE_AT] and not here and not second.is_exempt() and not self.is_free:
@@ -314,22 +315,22 @@ class Env:
             second.wait(ticket)
 
     def flush_new(self) -> bool:
-        """`flush`, if the log has grown since the last one of this process; whether it has. Raises Unflushed."""
+        """As `flush`, if the log has grown since the last flush of this process; whether it has. Raises Unflushed."""
         grown = self.log.grown
         if grown:
             self.flush()
         return grown
 
     def mark_end(self) -> None:
-        """Have the marks know how far the log is on disk, if this process knows more than when it did so last."""
+        """Write to the marks how far the log is on disk, if this process knows more than last time."""
         end = self.log.known
         if end != self._marked and (there := LogEnd.of(self.folder, end)) is not None:
             self._marks.write_end(there)
             self._marked = end
 
     def write_log_ahead(self, *, alone: bool) -> None:
-        """Have each file of the log written beforehand from now on, see `LogAhead`. Where nobody else is in the
-        environment (`alone`), and no transaction is under way, the rest of this one, too; when that is not on disk the
+        """From now on, write each file of the log beforehand, see `LogAhead`. If nobody else is in the environment
+        (`alone`), and no transaction is under way, also the rest of the present file; when that is not on disk the
         environment is `broken`."""
         if self.log.ahead is None:
             self.log.ahead = LogAhead(self.folder, self.log_end, self._env.log_stat()["lg_size"], self._fail)
@@ -341,7 +342,7 @@ class Env:
         self.log.ahead.begin()
 
     def logged(self) -> int:
-        """Octets that have been written to the log since the environment was made, also to files that are no more."""
+        """Octets that have been written to the log since the environment was made, also to files that are gone."""
         file, octets = self.log_end()
         return (file - 1) * LOG_FILE + octets
 
@@ -351,9 +352,9 @@ class Env:
             return Statistics.of(self._env)
 
     def checkpoint(self, volume: int = 0, *, held: bool = False) -> None:
-        """Write changed pages to the tables, so that recovery has less to do and old logs can go; with `volume` only if
-        so many octets of log, or more, have been written since the last one. During a write freeze only who has
-        `held` the writes does that."""
+        """Write changed pages to the tables, so that recovery has less to do and old logs can go. With `volume`, only
+        if so many octets of log, or more, have been written since the last one. During a write freeze only the caller
+        that has `held` the writes does that."""
         if not held and self.quiesced:
             return
         try:
@@ -377,8 +378,8 @@ class Env:
                 self._raised = self.log_end()
 
     def _name_log_file(self) -> None:
-        """Have the name of the log file that a checkpoint writes to on disk before it writes pages: a crash must not
-        leave pages of which the log knows nothing. Raises OSError."""
+        """Put the name of the log file that a checkpoint writes to on disk before the checkpoint writes pages: a crash
+        must not leave pages of which the log knows nothing. Raises OSError."""
         file, at = self.log_end()
         if self._env.log_stat()["lg_size"] - at < CHECKPOINT:
             while self.log_end()[0] == file:
@@ -386,7 +387,7 @@ class Env:
         self.flush()
 
     def met(self, error: db.DBError) -> None:
-        """A transaction met this error. A sync that failed is one of the log: a file of it was full, see `flush`."""
+        """A transaction met this error. A failed sync is one of the log: a file of it was full, see `flush`."""
         if isinstance(error, db.DBRunRecoveryError):
             self._break()
         elif "fsync" in str(error):
@@ -398,16 +399,16 @@ class Env:
         self.broken()
 
     def detect_deadlocks(self) -> int:
-        """Have waits for a lock end that are part of a deadlock, or take longer than LOCK_WAIT; how many.
+        """End waits for locks that are part of a deadlock, or take longer than LOCK_WAIT; how many.
 
-        Berkeley DB looks for a deadlock when a lock is asked for and not free; the time a wait takes is looked at here.
+        Berkeley DB looks for a deadlock when a lock that is asked for is not free; this looks at how long a wait takes.
         """
         with self._watched():
             rejected: int = self._env.lock_detect(db.DB_LOCK_MINWRITE)
         return rejected
 
     def drop_logs(self, archive: Path | None = None, most: int | None = None) -> int:
-        """See `LogFiles.drop`; during a write freeze none goes."""
+        """See `LogFiles.drop`; during a write freeze none is dropped."""
         return 0 if self.quiesced else self.logs.drop(archive, most)
 
     def log_end(self) -> tuple[int, int]:
@@ -426,9 +427,9 @@ class Env:
         """Leave the environment. Every transaction must have ended. `clean`: nobody else is in it, and there has been a
         checkpoint.
 
-        Then the log is cut where it ends. Its newest file is made as long as it may become, and what follows the end
-        would be overwritten with zeros by the next recovery. What has been written beforehand (`LogAhead`) stays: the
-        next start joins the shared memory and recovers nothing, or else cuts it itself.
+        Then the log is cut where it ends: its newest file has its full length, and the next recovery would write zeros
+        over what is behind the end. A file that has been written beforehand (`LogAhead`) stays: the next start joins
+        the shared memory and recovers nothing, or else cuts the log itself.
         """
         for table in self.tables:
             table.close()
@@ -437,7 +438,7 @@ class Env:
         number, octets = self.log_end() if clean and self.log.ahead is None else (0, 0)
         self._env.close()
         if clean:
-            with contextlib.suppress(OSError):          # or it will be overwritten, and the memory made again
+            with contextlib.suppress(OSError):          # else it is overwritten later, and the memory is made again
                 if number:
                     self._cut_log(number, octets)
                 regions.keep(self.folder)
@@ -454,9 +455,8 @@ class Env:
 
 
 class AtRest(Env):
-    """An environment that nobody has open, and that the last one left clean: its tables are read as files. Nothing is
-    made or written, and no transaction begins. Who has it sees to it that nobody opens the environment meanwhile.
-    """
+    """An environment that nobody has open, and that the last process left clean: its tables are read as files. Nothing
+    is made or written, and no transaction begins. The caller makes sure that nobody opens the environment meanwhile."""
 
     def __init__(self, folder: Path) -> None:
         self.broken = lambda: None
@@ -477,7 +477,7 @@ class AtRest(Env):
         raise AssertionError(f"{self.folder} is only read")
 
     def close(self, *, clean: bool = False) -> None:
-        """Let go of the tables."""
+        """Close the tables."""
         for table in self.tables:
             table.close()
         self.tables.clear()

@@ -18,10 +18,10 @@ from mboxlist.engine.disk import SyncFailed, is_unanswered, replace_file, sync, 
 from mboxlist.engine.transact import Unflushed
 
 KEPT_LOG = "kept-log"       # the file with the number of the first log file that stays
-ZEROS = bytes(16 << 10)     # that is written beforehand at a time: whenever a part of it is written the kernel counts
+ZEROS = bytes(16 << 10)     # written beforehand at a time: whenever a part of them is written the kernel counts
                             # all of it (/proc/PID/io)
-SYNCED = 1 << 20            # octets after which that is synced: others wait for the disk
-TRIES = 9                   # of giving it the next name, while Berkeley DB makes files itself
+SYNCED = 1 << 20            # octets after which these are synced: others wait for the disk
+TRIES = 9                   # to give it the next name, while Berkeley DB makes files itself
 LEFT = 4                    # log files that must fit on the volume beside one that is written beforehand
 
 
@@ -31,8 +31,8 @@ after it: others may be in memory only, of transactions that are under way, also
 
 
 class LogFlush:
-    """How far the log is on disk, as far as this process knows. `statistics` are Berkeley DB's of the log; `failed` is
-    called when a sync has failed, after which none counts; `broken` when nothing can be done before a recovery."""
+    """How far the log is on disk, as far as this process knows. `statistics` are Berkeley DB's of the log. `failed` is
+    called when a sync has failed, after which no sync counts; `broken` when nothing can be done before a recovery."""
 
     def __init__(self, folder: Path, statistics: Callable[[], Mapping[str, Any]], failed: Callable[[], None],
                  broken: Callable[[], None]) -> None:
@@ -53,8 +53,8 @@ class LogFlush:
         self.ahead: LogAhead | None = None
 
     def end(self) -> tuple[int, int]:
-        """Where the next record will be: file and octet. (A cursor on the log tells the newest record in a tenth of the
-        time. But it may open a file, and where no descriptor is left for that Berkeley DB gives the environment up.)"""
+        """Where the next record will be: file and octet. (A cursor on the log finds the newest record in a tenth of the
+        time. But it may open a file, and when no descriptor is left for that, Berkeley DB gives up the environment.)"""
         try:
             found = self.statistics()
         except db.DBRunRecoveryError:
@@ -63,12 +63,12 @@ class LogFlush:
         return int(found["cur_file"]), int(found["cur_offset"])
 
     def is_written(self, end: tuple[int, int]) -> bool:
-        """Whether the log has been written up to there, whoever did it: then all of it can be read, though it need not
-        be on disk. False where that is not known: of each file it is known once all of it was on disk at a moment, and
-        this was asked then.
+        """Whether the log has been written up to there, by any process: then all of it can be read, though it may not
+        be on disk. False when that is not known. It is known of a file once this was asked at a moment when all of the
+        file was on disk.
 
-        Berkeley DB (5.3) counts the octets that it has written, and looks at its counters under the lock under which
-        it writes.
+        Berkeley DB (5.3) counts the octets that it has written, and looks at its counters under the lock under which it
+        writes.
         """
         found = self.statistics()
         now = int(found["cur_file"]), int(found["cur_offset"])
@@ -79,7 +79,7 @@ class LogFlush:
 
     @property
     def grown(self) -> bool:
-        """Whether there is more than what is known to be on disk."""
+        """Whether the log has more than what is known to be on disk."""
         return self.end() != self.known
 
     def sync_names(self, newest: int) -> None:
@@ -89,7 +89,7 @@ class LogFlush:
             self._named = newest
 
     def note(self, end: tuple[int, int]) -> None:
-        """All up to there is on disk. Nothing about the record of it turns that into a refusal."""
+        """Note that everything up to there is on disk. If that cannot be written, this is no refusal."""
         if end[0] != self.known[0] and self.ahead is not None:
             self.ahead.begin()
         self.known = end
@@ -101,10 +101,10 @@ class LogFlush:
             pass
 
     def unsynced(self) -> Unsynced | None:
-        """What must be synced, by whatever means, so that everything committed so far is on disk; `synced` follows.
+        """What must be synced, by any means, so that everything committed so far is on disk; then call `synced`.
 
-        None when that does not suffice: then it takes a `flush`. Berkeley DB itself syncs a file of the log that is
-        full before it begins the next one. Raises OSError.
+        None when that does not suffice: then call `flush`. Berkeley DB itself syncs a log file that is full before it
+        begins the next one. Raises OSError.
         """
         if self.has_failed:
             return None
@@ -133,7 +133,7 @@ class LogFlush:
             self.note(what[1])
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         if self.ahead is not None:
             self.ahead.end()
         if self._record >= 0:
@@ -148,8 +148,8 @@ class LogFlush:
 
 
 class LogFiles:
-    """Which files of the log there are, and which of them stay. `needless` asks Berkeley DB for the names of those that
-    recovery does not need."""
+    """Which files of the log there are, and which of them stay. `needless` asks Berkeley DB which ones recovery does
+    not need."""
 
     def __init__(self, folder: Path, needless: Callable[[], Iterable[bytes]]) -> None:
         self._folder = folder
@@ -165,8 +165,8 @@ class LogFiles:
         return min(int(name.partition(".")[2]) for name in needed)
 
     def kept(self) -> int | None:
-        """The number of the first file of the log that stays, needed or not, so that a snapshot can be followed by all
-        that came after it; None when there is no such file. Raises OSError when the disk does not say."""
+        """The number of the first log file that stays, needed or not, so that a snapshot can be followed by everything
+        after it; None when there is no such file. Raises OSError when the disk gives no answer."""
         try:
             return int(privatefiles.read(self._folder / KEPT_LOG)[:20])
         except ValueError:
@@ -177,7 +177,7 @@ class LogFiles:
             return None
 
     def keep(self, first: int | None) -> None:
-        """Have the log stay from that file on, whoever drops files; on disk. None: only what recovery needs. Raises
+        """Keep the log from that file on, whoever drops files; on disk. None: keep only what recovery needs. Raises
         OSError."""
         path = self._folder / KEPT_LOG
         if first is None:
@@ -193,19 +193,19 @@ class LogFiles:
                                           if path.exists() and int(path.name.partition(".")[2]) >= kept)
 
     def drop(self, archive: Path | None = None, most: int | None = None) -> int:
-        """Remove log files that neither recovery nor a snapshot (`keep`) needs; how many. With `archive` each is
-        on disk there first. `most`: octets that stay for a snapshot, at most; if there are more, none does.
+        """Remove log files that neither recovery nor a snapshot (`keep`) needs; how many. With `archive` each is on
+        disk there first. `most`: how many octets may stay for a snapshot; if there are more, none stays for it.
 
-        Raises OSError; what has not been removed then is there at the next call.
+        Raises OSError; files that have not been removed then are still there at the next call.
         """
         files = self.unneeded()
-        kept = self.kept()          # after the list, or a snapshot that begins now would miss what goes
+        kept = self.kept()          # after the list: else a snapshot that begins now would miss what goes
         if kept is not None and (most is None or self.kept_volume() <= most):
             files = [file for file in files if int(file.name.partition(".")[2]) < kept]
         for number, file in enumerate(files):
             if archive is not None:
                 keep_copy(file, archive)
-            if number:                  # or a loss of power could leave the one before it, and a gap behind that
+            if number:                  # else a loss of power could leave the file before it, and a gap behind it
                 sync_folder(self._folder)
             file.unlink(missing_ok=True)
         return len(files)
@@ -232,19 +232,19 @@ class LogAhead:
         self._ended = threading.Event()
 
     def fill(self) -> None:
-        """Write the rest of the file in which the log ends, but for zeros that are there already: after a clean end all
-        are. For who is alone in the environment, without a transaction. Raises OSError when a sync fails: then nobody
-        knows what of the log is on disk."""
+        """Write the rest of the file in which the log ends, except zeros that are there already; after a clean end all
+        are. For a process that is alone in the environment, without a transaction. Raises OSError when a sync fails:
+        then nobody knows what of the log is on disk."""
         number, octets = self._end()
         handle = privatefiles.open_handle(self._folder / log_name(number), os.O_RDWR)
         try:
             self._write(handle, octets)
-            os.fdatasync(handle)            # recovery may have written zeros that are in memory only
+            os.fdatasync(handle)            # zeros that recovery has written may be in memory only
         finally:
             os.close(handle)
 
     def begin(self) -> None:
-        """Have the next file there soon, in a thread of its own, if one can be begun."""
+        """Make the next file soon, in a thread of its own, if one can be begun."""
         if self._thread is None or not self._thread.is_alive():
             thread = threading.Thread(target=self.make_next, name="the next log file", daemon=True)
             with contextlib.suppress(RuntimeError):
@@ -252,7 +252,7 @@ class LogAhead:
                 self._thread = thread
 
     def end(self) -> None:
-        """Return when no thread is at it any more."""
+        """Return when no thread works on it any more."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
@@ -282,8 +282,8 @@ class LogAhead:
             os.close(new)
 
     def _write(self, handle: int, at: int) -> bool:
-        """Zeros from there to the end, on disk; False when they were not all written, also where there would be too
-        little room left. Raises OSError when a sync fails."""
+        """Write zeros from there to the end, on disk. False when not all were written, also when too little room would
+        be left. Raises OSError when a sync fails."""
         volume = os.fstatvfs(handle)
         if volume.f_bavail * volume.f_frsize < (1 + LEFT) * self._size:
             return False
@@ -302,8 +302,8 @@ class LogAhead:
 
 
 def _are_zeros(handle: int, at: int, end: int) -> bool:
-    """Whether the file has these octets, zeros all of them, in blocks of its own: not in a hole, nor in blocks that the
-    file system has not written yet, which are as holes to lseek(2)."""
+    """Whether the file has these octets, all zeros, in blocks of its own: neither in a hole, nor in blocks that the
+    file system has not written yet, which lseek(2) sees as holes."""
     try:
         return os.lseek(handle, at, os.SEEK_HOLE) >= end and os.pread(handle, end - at, at) == bytes(end - at)
     except OSError:                         # it ends before that
@@ -311,7 +311,7 @@ def _are_zeros(handle: int, at: int, end: int) -> bool:
 
 
 def unflushed(error: OSError) -> Unflushed:
-    """What was met when the log was to be put on disk, as those hear it who wait for that."""
+    """The error of putting the log on disk, in the form in which those who wait hear it."""
     return Unflushed(error.errno or errno.EIO, error.strerror or str(error), error.filename)
 
 
@@ -321,7 +321,7 @@ def log_name(number: int) -> str:
 
 
 def drop_unbegun(folder: Path) -> None:
-    """Remove the next log file, which nobody has begun: everybody has left the environment. Raises OSError."""
+    """Remove the next log file, if nobody has begun it: all processes have left the environment. Raises OSError."""
     for path in log_files(folder)[-1:]:
         if not is_begun(path):
             path.unlink()
@@ -334,9 +334,9 @@ def last_write(folder: Path) -> int:
 
 
 def read_from_disk(folder: Path) -> None:
-    """Have the log in that folder read from its disk next: after a sync that failed, memory may hold what the disk does
-    not, and calls it written (fsync(2)); recovery must not take it for durable. Raises nothing: whoever asks for it
-    leaves the store in any case."""
+    """Make the next reading of the log in that folder read the disk. After a sync that failed, memory may hold octets
+    that the disk does not have, and counts them as written (fsync(2)); recovery must not take them for durable. Raises
+    nothing: the caller leaves the store in any case."""
     with contextlib.suppress(OSError):
         for path in folder.glob("log.*"):
             with contextlib.suppress(OSError):
@@ -349,7 +349,7 @@ def read_from_disk(folder: Path) -> None:
 
 def keep_copy(file: Path, folder: Path) -> None:
     """Return when a copy of the file is on disk in the folder. Raises FileExistsError for another file of that name."""
-    import filecmp  # here: who archives no log does without
+    import filecmp  # here: only an archive of logs needs it
     privatefiles.make_folder(folder, parents=True, exist_ok=True)
     copy = folder / file.name
     if copy.exists():

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from mboxlist import privatefiles
 from mboxlist.engine.damagemarks import file_id, known_tables
 
-_READ_OCTETS = 1 << 20          # of a table that are looked at at a time
-_CHECKED = 1                    # of the flags in a table's first page: every page has a checksum,
+_READ_OCTETS = 1 << 20          # of a table are looked at at a time
+_CHECKED = 1                    # a flag in a table's first page: every page has a checksum,
 _CHECK = slice(28, 32)          # which is here
 
 
 def look(folder: Path) -> str:
-    """What is wrong with the tables that there must be, after recovery and before anybody opens them; "" if nothing."""
+    """What is wrong with the tables that must be there, after recovery and before anybody opens them; "" if nothing."""
     for name, identity in known_tables(folder).items():
         wrong = "is not the table that was there" if file_id(folder / name) != identity else bad_pages(folder / name)
         if wrong:
@@ -26,10 +26,10 @@ def look(folder: Path) -> str:
 
 
 def bad_pages(table: Path) -> str:
-    """What is wrong with the pages of a table by their numbers, which each has in it, and by their checksums, if they
-    have any; "" if nothing is.
+    """What is wrong with the pages of a table; "" if nothing. It looks at their numbers, which each page has in it, and
+    at their checksums, if they have any.
 
-    A page of zeros passes for an empty one with Berkeley DB, although it has checksums. For a table that is closed.
+    For Berkeley DB a page of zeros is an empty one, although pages have checksums. For a table that is closed.
     """
     with privatefiles.open_file(table, "rb") as file:
         head = file.read(512)
@@ -70,13 +70,13 @@ def _field(pages: NDArray[np.uint8], where: slice) -> NDArray[Any]:
 
 @cache
 def _weights(page: int) -> NDArray[np.uint32]:
-    """What each octet of a page counts in its checksum: powers of 33, and nothing where the checksum itself is."""
+    """The weight of each octet of a page in its checksum: powers of 33, and 0 for the checksum itself."""
     powers = np.cumprod(np.concatenate([[1], np.full(page - 1, 33)]).astype(np.uint32), dtype=np.uint32)[::-1].copy()
     powers[_CHECK] = 0
     return powers
 
 
 def _hashes(pages: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """The checksum of each page: found out by comparison with many pages, a sum modulo 2^32."""
+    """The checksum of each page: a sum modulo 2^32. This was found out by comparison with many pages."""
     found: NDArray[np.uint32] = np.einsum("ij,j->i", pages.astype(np.uint32), _weights(pages.shape[1]))
     return found

@@ -1,8 +1,8 @@
 """The shared memory of an environment: files, `__db.*`, that all its processes have mapped.
 
-The last process that leaves in order keeps it. Who comes next joins it, as those do who come while others are there,
-and need not make it and fill it. That holds only while the system runs on (a loss of power may leave anything of these
-files), and for who wants it of the same form. In every other case recovery makes it again.
+The last process that leaves in order keeps it. The next one joins it, as processes do that come while others are there,
+and need not make it and fill it. That is so only as long as the system runs (a loss of power may leave anything of
+these files), and only for a process that wants memory of the same form. In every other case recovery makes it again.
 """
 
 import contextlib
@@ -27,9 +27,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def configure(folder: Path) -> None:
-    """Have Berkeley DB read, as it opens the environment, what `berkeleydb` has no call for. Raises OSError.
+    """Write what Berkeley DB reads when it opens the environment, for settings for which `berkeleydb` has no call.
+    Raises OSError.
 
-    The file is whole at any time: with a line in it that is none, nobody could open the environment.
+    The file is whole at any time: with a bad line in it, nobody could open the environment.
     """
     path, text = folder / CONFIG, f"set_lk_tablesize {LOCK_LISTS}\nset_mp_mtxcount {CACHE_MUTEXES}\n".encode()
     with contextlib.suppress(FileNotFoundError):
@@ -39,18 +40,18 @@ def configure(folder: Path) -> None:
 
 
 def begin(folder: Path, form: str) -> None:
-    """The first process is about to use it, of this form. Raises OSError."""
+    """Note that the first process is about to use the memory, of this form. Raises OSError."""
     privatefiles.write(folder / MEMORY, f"{form}\n")
 
 
 def keep(folder: Path) -> None:
-    """All have left it, in order. Raises OSError."""
+    """Note that all processes have left it, in order. Raises OSError."""
     form = privatefiles.read_text(folder / MEMORY).partition("\n")[0]
     privatefiles.write(folder / MEMORY, f"{form}\n{_stamps(folder)}\n")
 
 
 def is_kept(folder: Path, form: str) -> bool:
-    """Whether it is as the last process has left it, and of this form."""
+    """Whether it is as the last process has left it, and has this form."""
     try:
         return privatefiles.read_text(folder / MEMORY) == f"{form}\n{_stamps(folder)}\n"
     except (OSError, UnicodeDecodeError):
@@ -64,9 +65,9 @@ def _stamps(folder: Path) -> str:
 
 
 def reserve(folder: Path) -> None:
-    """Have disk blocks for all of the shared memory: touching a hole of a mapped file on a full disk is SIGBUS.
+    """Give disk blocks to all of the shared memory: a write to a hole of a mapped file on a full disk is SIGBUS.
 
-    Regions are made small and grow, up to what is mapped of them from the beginning. Raises OSError.
+    Regions are made small and grow, up to the size that is mapped from the beginning. Raises OSError.
     """
     mapped = _mapped()
     for region in sorted(folder.resolve().glob("__db.*")):

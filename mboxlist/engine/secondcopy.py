@@ -1,10 +1,10 @@
 """Answers that wait until another machine has the change on its disk, too: a standby in synchronous mode.
 
 One process has the connections to the standbys. What all processes must know of them is in memory that they share: one
-octet says whether answers wait, and a number which changes the standbys have. The number is a moment of the system's
-monotonic clock, in nanoseconds: the standbys have all that had been committed then. So who must answer for a change
-takes the time after the commit, tells that process by a datagram, and waits until the number is not smaller. All who
-wait at the same time share one round trip.
+octet says whether answers wait, and a number says what the standbys have. The number is a moment of the system's
+monotonic clock, in nanoseconds: the standbys have everything that had been committed then. Before a change is
+acknowledged, its process takes the time after the commit, tells that one process by a datagram, and waits until the
+number is not smaller. All who wait at the same time share one round trip.
 
 Each process that waits has a socket `run/second/<pid>-<n>`, and hears there that the number has grown.
 """
@@ -53,7 +53,7 @@ _names = itertools.count()
 
 
 class State(IntEnum):
-    """What an answer does."""
+    """What an answer waits for."""
 
     ALONE = 0               # it waits for this machine's disk only
     WAITING = 1             # it waits for the standbys, too
@@ -65,7 +65,8 @@ Then = Callable[[State], None]      # WAITING: it is there; ALONE: the standby i
 
 @define(eq=False)
 class SecondCopy:
-    """What this process knows of it. `shared` has room for OCTETS from STATE_AT on; `folder` is `run/second`."""
+    """What this process knows of the second copy. `shared` has room for OCTETS from STATE_AT on; `folder` is
+    `run/second`."""
 
     shared: mmap.mmap
     folder: Path
@@ -81,7 +82,7 @@ class SecondCopy:
 
     @property
     def state(self) -> State:
-        """What an answer does now."""
+        """What an answer waits for now."""
         return State(self.shared[STATE_AT])
 
     @property
@@ -91,7 +92,7 @@ class SecondCopy:
 
     @property
     def number(self) -> int:
-        """The moment of which the standbys have all."""
+        """The moment of which the standbys have everything."""
         found: int = _NUMBER.unpack_from(self.shared, STATE_AT + NUMBER)[0]      # aligned: never half of it
         return found
 
@@ -102,12 +103,12 @@ class SecondCopy:
                    for at in range(start, start + KEY * self.shared[STATE_AT + FREE], KEY))
 
     def is_exempt(self) -> bool:
-        """Whether this thread serves a standby: what it does neither waits nor is refused."""
+        """Whether this thread serves a standby: its changes neither wait nor are refused."""
         return getattr(self._exempt, "is_so", False)
 
     @contextlib.contextmanager
     def exempt(self) -> Iterator[None]:
-        """This thread serves a standby meanwhile, also after one such block within another has ended."""
+        """A context in which this thread serves a standby. It holds until the outermost of such blocks ends."""
         before, self._exempt.is_so = self.is_exempt(), True
         try:
             yield
@@ -117,7 +118,7 @@ class SecondCopy:
     # For the one process that has the connections
 
     def lead(self) -> "Lead":
-        """This process has them from now on. Raises OSError."""
+        """Make this process the one that has the connections. Raises OSError."""
         privatefiles.make_folder(self.folder, exist_ok=True)
         handle = privatefiles.open_handle(self.folder.with_name(LOCK), os.O_RDWR | os.O_CREAT)
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -126,13 +127,13 @@ class SecondCopy:
         return Lead(self, handle)
 
     def put(self, state: State, number: int) -> None:
-        """Have all processes know this. For the one process."""
+        """Make this known to all processes. For the one process."""
         _NUMBER.pack_into(self.shared, STATE_AT + NUMBER, number)
         self.shared[STATE_AT] = state
 
     def put_free(self, names: Iterable[str]) -> None:
-        """Changes of these partitions neither wait nor are refused from now on; those of all others are, at every
-        moment of this call. For the one process."""
+        """Changes of these partitions neither wait nor are refused from now on. Those of all others do, at every moment
+        of this call. For the one process."""
         keys = [part_key(name) for name in sorted(names)[:MOST_FREE]]
         self.shared[STATE_AT + FREE] = 0
         for number, key in enumerate(keys):
@@ -140,14 +141,14 @@ class SecondCopy:
         self.shared[STATE_AT + FREE] = len(keys)
 
     def forget(self) -> None:
-        """Nobody else has the store open: what was left by a process that ended counts no more."""
+        """Nobody else has the store open: forget what a process that ended has left."""
         self.put(State.ALONE, 0)
         self.put_free(())
 
     # For who waits
 
     def ask(self) -> int:
-        """Ask for all that has been committed so far; the number to wait for."""
+        """Ask for everything that has been committed so far; returns the number to wait for."""
         ticket = time.monotonic_ns()
         octets = _TICKET.pack(ticket)
         with self._lock:
@@ -162,7 +163,8 @@ class SecondCopy:
         return ticket
 
     def wait(self, ticket: int) -> None:
-        """Return when the standbys have it, or are away and that does not matter. For a thread. Raises Unflushed."""
+        """Return when the standbys have it, or when they are away and that does not matter. For a thread. Raises
+        Unflushed."""
         deadline, looks = time.monotonic() + LONGEST, 0
         while (state := self.state) == State.WAITING and self.number < ticket:
             with self._changed:
@@ -174,7 +176,7 @@ class SecondCopy:
             raise unknown()
 
     def serve(self, reactor: Any) -> None:
-        """This process has an event loop, in which `when` can be called."""
+        """Note that this process has an event loop, in which `when` can be called."""
         self._reactor = reactor
 
     @property
@@ -189,11 +191,11 @@ class SecondCopy:
             self._reactor.addReader(self)
             self._reactor.callLater(1, self._look_again)
         self._waiting.append((ticket, time.monotonic() + LONGEST, then))
-        if self.state != State.WAITING or self.number >= ticket:        # it was quicker than we
+        if self.state != State.WAITING or self.number >= ticket:        # it is there already
             self._reactor.callLater(0, self._look)
 
     def _look_again(self) -> None:
-        """A datagram may have been lost."""
+        """Look again, since a datagram may have been lost."""
         self._look()
         self._reactor.callLater(1, self._look_again)
 
@@ -239,7 +241,7 @@ class SecondCopy:
             os.close(handle)
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Close the socket."""
         if self._socket is not None:
             if self._reads:
                 self._reactor.removeReader(self)
@@ -256,7 +258,7 @@ class SecondCopy:
         return -1 if self._socket is None else self._socket.fileno()
 
     def doRead(self) -> None:
-        """The number has grown, or the state is another one."""
+        """The number has grown, or the state has changed."""
         with contextlib.suppress(OSError):
             if self._socket is not None:
                 self._socket.recv(64)           # when there is more, the reactor calls again
@@ -274,7 +276,7 @@ class SecondCopy:
 
 @define(eq=False)
 class Lead:
-    """That one process's part: see `SecondCopy.lead`."""
+    """The part of that one process: see `SecondCopy.lead`."""
 
     second: SecondCopy
     _handle: int
@@ -291,7 +293,7 @@ class Lead:
 
 
 class Asked:
-    """The socket on which one standby's thread hears that somebody waits, and answers them."""
+    """The socket on which the thread of one standby hears that somebody waits, and from which it answers."""
 
     def __init__(self, folder: Path, number: int) -> None:
         self._path = folder / (SOURCE % number)
@@ -313,14 +315,14 @@ class Asked:
                 self._newest = max(self._newest, self._take())
 
     def newest(self) -> int:
-        """The newest moment that anybody waits for; what has come is taken. For another thread: the own one reads
-        nothing while it waits for the standby's next question."""
+        """The newest moment that anybody waits for; it also takes what has come. For another thread: the standby's own
+        thread reads nothing while it waits for the standby's next question."""
         self._overheard = self._all_taken(self._overheard)
         return max(self._newest, self._overheard)
 
     def answer(self, number: int) -> None:
-        """That number has been put: wake all who wait, unless they have heard of it, or of a later one. Who asks after
-        this look finds the number there."""
+        """That number has been put: wake all who wait, unless they have heard of it, or of a later one. Who begins to
+        wait after this finds the number there."""
         told = self.is_awaited(self._answered)
         if told:                # at once: who they are is known
             self.tell()
@@ -333,7 +335,7 @@ class Asked:
             self._answered = number
 
     def is_awaited(self, number: int) -> bool:
-        """Whether somebody waits for a later moment than that, as far as has been heard."""
+        """Whether somebody waits for a later moment than that, as far as this process has heard."""
         return max(self._newest, self._overheard) > number
 
     def _all_taken(self, newest: int) -> int:
@@ -359,7 +361,7 @@ class Asked:
                 self._senders.discard(sender)
 
     def close(self) -> None:
-        """Nobody is heard any more."""
+        """Close it: nobody is heard any more."""
         self.tell()
         self._socket.close()
         self._path.unlink(missing_ok=True)
@@ -367,15 +369,15 @@ class Asked:
 
 
 def part_key(name: str) -> bytes:
-    """What stands for the partition of that name in the shared memory."""
+    """The key of the partition of that name in the shared memory."""
     return hashlib.blake2b(name.encode(), digest_size=KEY).digest()
 
 
 def unknown() -> Unflushed:
-    """What has been committed here may not be at the standby."""
+    """The error for a change that is committed here, and may not be at the standby."""
     return Unflushed(errno.ENOLINK, "no standby has said that it has the change on disk")
 
 
 def refused() -> OSError:
-    """What meets who would change something while a standby is away that must not be."""
+    """The error for a change while a standby is away that must be there."""
     return OSError(errno.ENOLINK, "a standby is away, and exchange.without_standby is refuse")

@@ -30,7 +30,7 @@ class Statistics:
 
     @classmethod
     def of(cls, env: Any) -> "Statistics":
-        """Those of an open environment, a berkeleydb DBEnv."""
+        """The statistics of an open environment, a berkeleydb DBEnv."""
         cache, locks, logs, txns = env.memp_stat()[0], env.lock_stat(), env.log_stat(), env.txn_stat()
         return cls(
             cache=(cache["gbytes"] << 30) + cache["bytes"], hits=cache["cache_hit"], misses=cache["cache_miss"],
@@ -42,6 +42,6 @@ class Statistics:
 
     @property
     def hit_rate(self) -> float | None:
-        """Per cent of the pages that were found in the cache; None: none was asked for."""
+        """How many per cent of the pages were found in the cache; None: none was asked for."""
         asked = self.hits + self.misses
         return 100.0 * self.hits / asked if asked else None

@@ -1,4 +1,4 @@
-"""Transactions: run again after a deadlock, and what their end means: see `transact`.
+"""Transactions: how they are run again after a deadlock, and what their end means. See `transact`.
 
 Source for the calls: Berkeley DB 5.3 Programmer's Reference Guide, "Transactional Data Store Applications".
 """
@@ -18,16 +18,16 @@ from mboxlist.engine.btree import Txn
 Deadlock = (db.DBLockDeadlockError, db.DBLockNotGrantedError)
 Failure = db.DBError
 
-TRIES = 50                  # how often a transaction that met a deadlock is run
+TRIES = 50                  # how often a transaction is run that meets a deadlock
 PAUSE = 0.002               # seconds, at most, before it is run again
-FIRST_PAUSE = 0.0002        # where time is limited: most locks are held for less than that;
+FIRST_PAUSE = 0.0002        # where time is limited: most locks are held for a shorter time;
 LONGEST_PAUSE = 0.05        # then twice as long each time, up to this
 
 T = TypeVar("T")
 
 
 class Environment(Protocol):
-    """What a transaction takes: see `kv.Env`."""
+    """The environment of a transaction: see `kv.Env`."""
 
     def begin(self, *, wait: bool = True, reads: bool = False) -> Txn:
         """A new transaction."""
@@ -37,13 +37,13 @@ class Environment(Protocol):
 
 
 class Unflushed(OSError):
-    """What has been committed may not be on disk, and nobody can say whether it will be. Who asked for it can be told
-    neither that it is done nor that it is not: a session ends without an answer."""
+    """What has been committed may not be on disk, and nobody can say whether it will be. So a client can be told
+    neither that it is done nor that it is not: its session ends without an answer."""
 
 
 class Commits(threading.local):
-    """How many transactions that may have changed something have been committed: by this thread, and in all. Who meets
-    an error that nobody expects can know by them that nothing has been done."""
+    """How many transactions that may have changed something have been committed: by this thread, and in all. After an
+    unexpected error these numbers show whether something has been done."""
 
     total = 0
     here = 0
@@ -53,8 +53,8 @@ COMMITS = Commits()
 
 
 def unless_committed(before: int, error: Exception) -> None:
-    """Raises Unflushed if something has been committed since `Commits.total` was `before`: what failed then has done
-    something, or another has; to say that nothing is done could be untrue."""
+    """Raises Unflushed if something has been committed since `Commits.total` was `before`. What failed then, or
+    something else, has changed something: to say that nothing is done could be untrue."""
     if Commits.total != before:
         raise Unflushed(getattr(error, "errno", None) or errno.EIO, str(error)) from error
 
@@ -62,9 +62,9 @@ def unless_committed(before: int, error: Exception) -> None:
 def transact(env: Environment, work: Callable[[Txn], T], *, seconds: float | None = None, reads: bool = False) -> T:
     """The result of `work` in a transaction that is committed (not flushed). `work` may run more than once.
 
-    It waits for locks; with `seconds` it does not, but tries again until so much time has passed, and at least twice.
-    `reads`: it changes nothing, and goes on during a write freeze.
-    Raises one of `Deadlock` when it does not get them, Quiesced in an event loop.
+    It waits for locks. With `seconds` it does not wait, but tries again until so much time has passed, and at least
+    twice. `reads`: it changes nothing, and goes on during a write freeze. Raises one of `Deadlock` when it does not get
+    its locks, Quiesced in an event loop.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
     pause = PAUSE if deadline is None else FIRST_PAUSE
@@ -76,7 +76,7 @@ def transact(env: Environment, work: Callable[[Txn], T], *, seconds: float | Non
             txn.abort()
             if tried == TRIES if deadline is None else tried > 1 and time.monotonic() + pause > deadline:
                 raise
-            time.sleep(random.uniform(0, pause))        # or the same ones meet again
+            time.sleep(random.uniform(0, pause))        # else the same ones meet again
             if deadline is not None:
                 pause = min(2 * pause, LONGEST_PAUSE)
         except BaseException as error:

@@ -1,7 +1,7 @@
-"""What goes wrong for a while: one line of the log when it begins, counts while it lasts, one line when it ends.
+"""Troubles that last for a while: one line of the log when one begins, counts while it lasts, one line when it ends.
 
-A full disk refuses every command that writes. Each of these refusals is told to its client; a line of the log for each
-would say nothing new, and bury what does. `after_commit` is for what may go wrong when the answer is decided already.
+A full disk refuses every command that writes, and each client hears its refusal. A line of the log for each would say
+nothing new, and would hide the lines that do. `after_commit` is for what may fail when the answer is decided already.
 """
 
 import logging
@@ -14,7 +14,7 @@ from attrs import define, field
 
 log = logging.getLogger(__name__)
 
-QUIET = 30.0                # seconds without it after which a trouble is over
+QUIET = 30.0                # a trouble is over when it has not been met for so many seconds
 REMIND = 60.0               # seconds between two lines while it lasts
 
 NO_ROOM = "no space is left on the disk"        # kinds that several parts of the program meet
@@ -27,15 +27,15 @@ class _Trouble:
     last: float             # when it was met last,
     told: float             # and when the log was last told
     times: int = 0
-    since: int = 0          # how often since the log was last told
+    since: int = 0          # how often it was met since then
     until_over: bool = False
     remind: bool = True
 
 
 @define(eq=False)
 class Troubles:
-    """The troubles of a process, by kind: a few words that begin a line of the log. Any thread may call. `clock` is in
-    seconds."""
+    """The troubles of a process, by kind: a few words with which a line of the log begins. Any thread may call. `clock`
+    is in seconds."""
 
     clock: Callable[[], float] = time.monotonic
     _lasting: dict[str, _Trouble] = field(factory=dict, init=False)
@@ -43,9 +43,9 @@ class Troubles:
 
     def met(self, kind: str, detail: str = "", *, until_over: bool = False, level: int = logging.ERROR,
             remind: bool = True) -> None:
-        """It has been met: `detail` is told, at that `level`, if this is where it begins. It is over when it has not
-        been met for QUIET seconds; with `until_over` when `over` is called. `remind`: while it lasts a line tells it
-        again from time to time."""
+        """Note that a trouble of that kind was met. When it begins here, `detail` is logged at that `level`. It is over
+        when it has not been met for QUIET seconds; with `until_over`, when `over` is called. `remind`: while it lasts,
+        a line says so again from time to time."""
         now = self.clock()
         with self._lock:
             trouble = self._lasting.get(kind)
@@ -57,7 +57,7 @@ class Troubles:
             log.log(level, "%s%s (more of this is counted)", kind, f": {detail}" if detail else "")
 
     def over(self, kind: str) -> None:
-        """It is known to be over; nothing is said if it was not there."""
+        """Note that the trouble is over; nothing is logged if there was none."""
         if kind in self._lasting:
             with self._lock:
                 trouble = self._lasting.pop(kind, None)
@@ -65,7 +65,7 @@ class Troubles:
                 self._tell_end(kind, trouble)
 
     def look(self) -> None:
-        """Tell the log of what lasts and of what has ended; to be called every few seconds."""
+        """Log the troubles that last and those that have ended; call this every few seconds."""
         if not self._lasting:
             return
         now = self.clock()
@@ -84,7 +84,7 @@ class Troubles:
             log.warning("%s: still so, met %d times in %.0f s", kind, times, seconds)
 
     def lasting(self) -> dict[str, int]:
-        """What lasts now, and how often it has been met."""
+        """The troubles that last now, and how often they have been met."""
         with self._lock:
             return {kind: each.times for kind, each in self._lasting.items()}
 
@@ -98,8 +98,8 @@ TROUBLES = Troubles()
 
 
 def after_commit(step: Callable[..., object], *given: Any) -> None:
-    """Do what follows a commit, or a durable change: who hears of it, what is remembered, what is cleared away. What is
-    committed is done, whatever becomes of this; so nothing that it raises reaches the answer. The log hears of it."""
+    """Do what follows a commit, or a durable change: tell others, remember, clear away. What is committed is done,
+    whatever happens here; so nothing that this raises reaches the answer. It is logged."""
     try:
         step(*given)
     except Exception as error:
