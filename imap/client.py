@@ -13,6 +13,7 @@ from imap.states import Farewell
 from imap.wire import responses
 from imap.wire.commands import State
 from store.accounts.base import Account
+from store.accounts.refusallines import befell
 from store.errors import StoreError
 from store.net.authentication import Authenticator
 from store.net.callers import Admitted, Caller
@@ -126,7 +127,7 @@ class Client(ABC):
         self.user = account.user
         self.state = State.AUTHENTICATED
         self.reading.log_in()
-        log.info("%s: %s logged in from %s%s", self.stream.id, account.user, self.stream.peer, admitted.how)
+        befell(log, self.stream.id, f"{account.user} logged in from {self.stream.peer}{admitted.how}")
 
     @property
     def app_password(self) -> str:

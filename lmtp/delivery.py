@@ -41,6 +41,7 @@ from store.store import Store
 log = logging.getLogger(__name__)
 
 _ENTRY = attrgetter("entry")
+_TAKEN = Delivered, Unfiled         # what has become of a message that its recipient has, or wanted no more
 
 
 @define(eq=False)
@@ -163,7 +164,7 @@ class Delivery:
         found = []
         for mailbox in self._accepted:
             outcome = by_mailbox[mailbox]
-            found.append(taken if isinstance(outcome, Delivered | Unfiled) else replies.rejected(outcome.reason)
+            found.append(taken if isinstance(outcome, _TAKEN) else replies.rejected(outcome.reason)
                          if isinstance(outcome, Rejected) else refusal(outcome) if isinstance(outcome, StoreError)
                          else replies.known(self._id))
         envelope = noting.Envelope(self._id, self.peer, self.mail.sender, self.session)
@@ -191,14 +192,15 @@ class Delivery:
         delivered = known = refused = 0
         for mailbox in self._accepted:
             outcome = by_mailbox[mailbox]
-            if isinstance(outcome, Delivered | Unfiled):
+            if isinstance(outcome, _TAKEN):
                 delivered += 1
             elif isinstance(outcome, StoreError):
                 refused += 1
             else:
                 known += 1
+        sender = self.mail.sender
         loglines.tell_delivery(
-            self._id, self.session, str(self.mail.sender or ""), staged.message_id.decode("utf-8", "replace"),
-            staged.size, {"delivered": delivered, "known": known, "refused": refused}, seconds, staged.digest.hex(),
-            [f"{outcome.entry.name}:{outcome.uid}" for outcome in by_mailbox.values()
-             if isinstance(outcome, Delivered)])
+            self._id, self.session, "" if sender is None else sender.text, staged.message_id.decode("utf-8", "replace"),
+            staged.size, delivered, known, refused, seconds, staged.digest.hex(), [
+                f"{outcome.entry.name}:{outcome.uid}" for outcome in by_mailbox.values()
+                if isinstance(outcome, Delivered)])

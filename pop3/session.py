@@ -20,6 +20,7 @@ from pop3.states import COMMANDS, Farewell, State
 from pop3.surrogate import File, NeedsUtf8, Surrogate, changes_of
 from pop3.update import mark_seen, update
 from pop3.wire import SyntaxProblem, TopLines
+from store.accounts.refusallines import befell
 from store.accounts.rejectedlogins import NO_LOGIN
 from store.audit.sessionaudit import note
 from store.errors import Problem, StoreError, disk_problem
@@ -249,7 +250,7 @@ class Session:
         self._user = account.user
         self._held = OpenLogin.begin(self._listener.store, admitted)
         self._state = State.TRANSACTION
-        log.info("%s: %s has logged in from %s%s", stream.id, self._user, stream.peer, admitted.how)
+        befell(log, stream.id, f"{self._user} has logged in from {stream.peer}{admitted.how}")
         self._say(ok(f"maildrop has {self._maildrop.summary()}"))
 
     # After login

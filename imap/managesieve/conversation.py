@@ -15,6 +15,7 @@ from imap.managesieve.requests import Misread, Request, TooLarge
 from mboxlist.engine.transact import Commits, Unflushed
 from store import offload
 from store.accounts.mechanisms import GivenUp, Malformed, NotOffered
+from store.accounts.refusallines import befell
 from store.accounts.rejectedlogins import NO_LOGIN
 from store.audit.sessionaudit import note
 from store.errors import Problem, StoreError, disk_problem
@@ -316,7 +317,7 @@ class Session:
         stream.enter(account.user)
         self._user = account.user
         self._held = OpenLogin.begin(self._store, admitted)
-        log.info("%s: %s has logged in to ManageSieve from %s%s", stream.id, self._user, stream.peer, admitted.how)
+        befell(log, stream.id, f"{self._user} has logged in to ManageSieve from {stream.peer}{admitted.how}")
         return ok("Logged in")
 
     # At any time

@@ -137,9 +137,9 @@ class Counted(Protocol, ABC):
         acts, received, sent = self.acts, self.received - self._before[0], self.sent - self._before[1]
         self.acts, self._before = Counter(), (self.received, self.sent)
         seconds = round(self._clock.seconds() - (self.entered_at or self.began))
-        done = {name: acts[name] for name in ACTS} if figures is None else figures
-        refusallines.ended(self.peer, user, service, {"seconds": seconds, "received": received, "sent": sent, **done},
-                           reason, session=self.id, level=level, app_password=app_password)
+        done = {name: acts.get(name, 0) for name in ACTS} if figures is None else figures
+        refusallines.ended(self.peer, user, service, seconds, received, sent, done, reason,
+                           session=self.id, level=level, app_password=app_password)
 
     def tell_busy(self, user: str) -> None:
         """Count for the user ("": nobody) what has been done since the last time."""

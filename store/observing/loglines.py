@@ -18,7 +18,7 @@ from typing import Protocol
 
 from attrs import define
 
-from store.accounts.refusallines import LONGEST, FieldLine, bounded, is_plain, quoted
+from store.accounts.refusallines import LONGEST, ROUTINE, FieldLine, bounded, is_plain, quoted
 
 #: What a session can wait for within a command. `turn`: other connections, or a pause that it must make; `work`: a
 #: thread that reads or changes much.
@@ -76,41 +76,51 @@ def tell_slow_work(kind: str, user: str, waited: float, seconds: float) -> None:
         slow.warning("work user=%s thread=%s waited_for_thread=%.3f seconds=%.3f", quoted(user), kind, waited, seconds)
 
 
-def tell_delivery(message: str, session: str, sender: str, message_id: str, size: int, counts: Mapping[str, int],
-                  seconds: float, digest: str, places: Sequence[str]) -> None:
-    """A message has been delivered: `counts` of its recipients by outcome; `places`: mailbox and UID of those who have
-    it."""
+def tell_delivery(message: str, session: str, sender: str, message_id: str, size: int, delivered: int, known: int,
+                  refused: int, seconds: float, digest: str, places: Sequence[str]) -> None:
+    """A message has been delivered: to so many recipients, who had it, or were refused; `places`: mailbox and UID of
+    those who have it. The ids and the digest are ours."""
     if LIMIT.spans is not None:
-        LIMIT.spans.delivery(session, {"message": message, "size": size, "recipients": sum(counts.values()), **counts},
-                              seconds)
+        LIMIT.spans.delivery(session, {
+            "message": message, "size": size, "recipients": delivered + known + refused, "delivered": delivered,
+            "known": known, "refused": refused}, seconds)
     if not delivery.isEnabledFor(logging.INFO):
         return
     shown = places[0] if len(places) == 1 else _several(places)
-    if len(message) > LONGEST or len(sender) > LONGEST or len(message_id) > LONGEST or len(shown) > LONGEST:
-        message, sender, message_id, shown = bounded(message), bounded(sender), bounded(message_id), bounded(shown)
-    taken, (recipients, told, as_json) = f"{seconds:.3f}", _counted(tuple(counts.items()))
-    if is_plain(f"{message}{sender}{message_id}{shown}"):
+    said = f"{sender}{message_id}{shown}"
+    if len(said) > LONGEST:
+        sender, message_id, shown = bounded(sender), bounded(message_id), bounded(shown)
+        said = f"{sender}{message_id}{shown}"
+    taken = f"{seconds:.3f}"
+    if ROUTINE.take is None or not is_plain(said):
+        recipients = delivered + known + refused
         delivery.handle(FieldLine(
             delivery, logging.INFO,
-            f'message="{message}" session={session} from="{sender}" message_id="{message_id}" size={size} '
-            f'recipients={recipients} {told} seconds={taken} digest={digest} to="{shown}"',
-            f'"message": "{message}", "session": "{session}", "from": "{sender}", "message_id": "{message_id}", '
-            f'"size": {size}, "recipients": {recipients}, {as_json}, "seconds": {taken}, "digest": "{digest}", '
-            f'"to": "{shown}"', {}))
+            f"message={quoted(message)} session={session} from={quoted(sender)} message_id={quoted(message_id)} "
+            f"size={size} recipients={recipients} delivered={delivered} known={known} refused={refused} "
+            f"seconds={taken} digest={digest} to={quoted(shown)}", {
+                "message": message, "session": session, "from": sender, "message_id": message_id, "size": size,
+                "recipients": recipients, "delivered": delivered, "known": known, "refused": refused, "seconds": float(taken), "digest": digest, "to": shown}))
         return
-    delivery.handle(FieldLine(
-        delivery, logging.INFO,
-        f"message={quoted(message)} session={session} from={quoted(sender)} message_id={quoted(message_id)} "
-        f"size={size} recipients={recipients} {told} seconds={taken} digest={digest} to={quoted(shown)}", "", {
-            "message": message, "session": session, "from": sender, "message_id": message_id, "size": size,
-            "recipients": recipients, **counts, "seconds": float(taken), "digest": digest, "to": shown}))
+    counts, as_json = _counted(delivered, known, refused)
+    if ROUTINE.as_json:
+        ROUTINE.take(
+            "delivery", f'message=\\"{message}\\" session={session} from=\\"{sender}\\" message_id=\\"{message_id}\\" '
+            f'size={size} {counts} seconds={taken} digest={digest} to=\\"{shown}\\"", "message": "{message}", '
+            f'"session": "{session}", "from": "{sender}", "message_id": "{message_id}", "size": {size}, {as_json}, '
+            f'"seconds": {taken}, "digest": "{digest}", "to": "{shown}"}}')
+    else:
+        ROUTINE.take(
+            "delivery", f'message="{message}" session={session} from="{sender}" message_id="{message_id}" size={size} '
+            f'{counts} seconds={taken} digest={digest} to="{shown}"')
 
 
 @lru_cache(maxsize=1000)
-def _counted(counts: tuple[tuple[str, int], ...]) -> tuple[int, str, str]:
-    """How many in all, and the fields as text and JSON have them."""
-    return (sum([number for _, number in counts]), " ".join([f"{outcome}={number}" for outcome, number in counts]),
-            ", ".join([f'"{outcome}": {number}' for outcome, number in counts]))
+def _counted(delivered: int, known: int, refused: int) -> tuple[str, str]:
+    """Recipients, as text and JSON have them."""
+    recipients = delivered + known + refused
+    return (f"recipients={recipients} delivered={delivered} known={known} refused={refused}",
+            f'"recipients": {recipients}, "delivered": {delivered}, "known": {known}, "refused": {refused}')
 
 
 def _several(places: Sequence[str]) -> str:

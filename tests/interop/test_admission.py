@@ -294,7 +294,8 @@ def test_behind_a_proxy(server: Server, kind: Kind, version: int, admission: str
             assert refused.startswith((b"l NO [PRIVACYREQUIRED]", b"-ERR"))
             return
         assert client.log_in().startswith((b"l OK", b"+OK"))
-    assert f"alice logged in from {source}" in server.said() or f"alice has logged in from {source}" in server.said()
+    wait.until(lambda: re.search(f"alice (has )?logged in from {re.escape(source)}", server.said()), "it is logged",
+               pid=server.pid, limit=TIME)
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)

@@ -38,9 +38,11 @@ def written(source: str, module: str) -> Iterator[tuple[str, str, str]]:
     names = {target.id: _name(node.value, module) for node in tree.body if isinstance(node, ast.Assign)
              for target in node.targets if isinstance(target, ast.Name) and _name(node.value, module)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "FieldLine" and ast.unparse(node.args[3]) == "''":
-            level = ast.unparse(node.args[1]).removeprefix("logging.").lower()      # the form for any values
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "FieldLine":
+            level = ast.unparse(node.args[1]).removeprefix("logging.").lower()
             yield names[ast.unparse(node.args[0])], level if level in LEVELS else "log", _text(node.args[2])
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "befell":
+            yield names[ast.unparse(node.args[0])], "info", f"…: {_text(node.args[2])}"
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LEVELS):
             continue
         owner = node.func.value

@@ -56,6 +56,7 @@ from tools.server.doorpages import add_pages
 from tools.server.fork import end_with
 from tools.server.metrics import history
 from tools.server.metrics.history import History
+from tools.server.process import logs
 from tools.server.process.freedmemory import give_back
 from tools.server.process.housekeeper import Housekeeping, tasks
 from tools.server.process.largepages import LargePages
@@ -140,7 +141,8 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
                           signal.SIGHUP: serving.asked.reload})
     reactor.callWhenRunning(serving.begin)
     sys.setswitchinterval(SWITCH_SECONDS)
-    reactor.run(installSignalHandlers=False)
+    with logs.gathering(reactor):
+        reactor.run(installSignalHandlers=False)
     serving.repeated.stop()
     threads.stop()
     news.stop()

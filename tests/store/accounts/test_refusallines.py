@@ -70,8 +70,8 @@ def test_the_form(told):
     refused(LIMIT, "::ffff:192.0.2.7", "", "pop", "Too many connections", 17, session="7b-11")
     refused(PROXY, "fe80::1%eth0", "", "any", "not a header")
     refused(ADDRESS, "local", "", "lmtp", "not in lmtp.networks")
-    ended("2001:db8::1", "bob", "imap", {"seconds": 3, "received": 100, "sent": 2000, "read": 1, "deleted": 2,
-                                         "expunged": 3, "removed": 4}, "logout", session="7b-12")
+    ended("2001:db8::1", "bob", "imap", 3, 100, 2000, {"read": 1, "deleted": 2, "expunged": 3, "removed": 4}, "logout",
+          session="7b-12")
     heads, lines = zip(*(line.split(": ", 1) for line in told.lines), strict=True)
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ \d+ WARNING refused", head) for head in heads[:4])
     assert re.fullmatch(r"\S+ \d+ INFO session", heads[4])
@@ -130,7 +130,7 @@ def test_fail2ban_finds_those_and_no_other(told, tmp_path):
         refused(UNAVAILABLE, "198.51.100.3", name, "imap", name)
         refused(RIGHT, "198.51.100.4", name, "imap", name)
         refused(ADDRESS, "198.51.100.5", name, "lmtp", name)
-        ended("198.51.100.6", name, "imap", {"seconds": 1}, name, session="7b-12")
+        ended("198.51.100.6", name, "imap", 1, 2, 3, {"read": 4}, name, session="7b-12")
     refused(PROXY, "2001:db8::5", "", "any", FORGED)
     refused(LIMIT, "203.0.113.1", "", "pop", "Too many connections from your address", 900)
     refused(INVALID, "203.0.113.2", "alice", "pop", FORGED)

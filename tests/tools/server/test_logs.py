@@ -1,11 +1,16 @@
 """A line for each event, whatever is in it."""
 
+import contextlib
+import io
 import json
 import logging
 import re
 import sys
+import threading
 from collections import deque
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from twisted.internet.task import Clock
@@ -47,13 +52,13 @@ def test_a_traceback_is_one_line() -> None:
 
 def test_the_newest_lines_are_kept_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """For `onecopy log show`: in bounded memory, whatever is logged."""
-    monkeypatch.setattr(newestlines, "_newest", deque(maxlen=newestlines.LINES))
+    monkeypatch.setattr(newestlines, "newest", deque(maxlen=newestlines.LINES))
     for number in range(newestlines.LINES + 5):
         line("a line %s", number)
     line("%s", "x" * 10**6)
     everything = {"level": 0, "text": "", "most": 10**9}
     found = newestlines.tell(everything)
-    assert len(newestlines._newest) == newestlines.LINES and len(found) == newestlines.MOST
+    assert len(newestlines.newest) == newestlines.LINES and len(found) == newestlines.MOST
     assert len(found[-1]["line"]) == newestlines.LETTERS and found[-2]["line"].endswith("a line 1004")
     assert [each["line"][-4:] for each in newestlines.tell({**everything, "text": "LINE 99", "most": 2})] == [
         " 998", " 999"]
@@ -62,7 +67,7 @@ def test_the_newest_lines_are_kept_and_no_more(monkeypatch: pytest.MonkeyPatch) 
 
 def test_warnings_and_errors_are_kept_apart_so_that_others_displace_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """For `onecopy log errors`."""
-    for name in ("_newest", "_troubles"):
+    for name in ("newest", "_troubles"):
         monkeypatch.setattr(newestlines, name, deque(maxlen=newestlines.LINES))
     for number, level in enumerate((logging.WARNING, logging.ERROR, *[logging.INFO] * newestlines.LINES)):
         newestlines.keep(logging.makeLogRecord({"levelno": level, "created": 100.0 + number, "name": "x"}),
@@ -100,13 +105,60 @@ def written():
     root.setLevel(level)
 
 
+class Gathered(list[dict[str, object]]):
+    """What a server's log has, of lines that are gathered, too; `text` is that as it is written."""
+
+    def __init__(self, form: str, clock: Clock) -> None:
+        super().__init__()
+        self.clock, self._out = clock, io.StringIO()
+        self.output = logs.Output(self._out)
+        logging.getLogger().handlers[:] = [self.output]
+        logs.follow(Log(format=form))
+
+    @property
+    def text(self) -> str:
+        return self._out.getvalue()
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.lines[place]
+
+    @property
+    def lines(self) -> list[dict[str, object]]:
+        """Once all has been written."""
+        self.clock.advance(logs.GATHER)
+        return [json.loads(line) for line in self.text.splitlines()]
+
+
+@pytest.fixture
+def gathering() -> Iterator[Callable[[str], Gathered]]:
+    """What makes a log of a form."""
+    root, clock = logging.getLogger(), Clock()
+    before, level = root.handlers[:], root.level
+    with contextlib.ExitStack() as stack:
+        def make(form: str) -> Gathered:
+            made = Gathered(form, clock)
+            stack.enter_context(logs.gathering(clock))
+            return made
+
+        yield make
+    root.handlers[:] = []
+    logs.follow(Log())
+    root.handlers[:] = before
+    root.setLevel(level)
+
+
+@pytest.fixture
+def gathered(gathering: Callable[[str], Gathered]) -> Gathered:
+    """As JSON."""
+    return gathering("json")
+
+
 HOSTILE = "a\"b\\c reason=\"x\" \r\n\u2028é"
 
 
 def test_the_fields_of_lines_that_programs_read_are_fields_of_json(written: list[dict[str, object]]) -> None:
     refusallines.refused(refusallines.LOGIN, "192.0.2.1", HOSTILE, "imap", "wrong name or password", 3)
-    refusallines.ended("::ffff:192.0.2.1", "alice", "pop", {"seconds": 7, "read": 2}, HOSTILE,
-                       session="7b-12")
+    refusallines.ended("::ffff:192.0.2.1", "alice", "pop", 7, 1, 1, {"read": 2}, HOSTILE, session="7b-12")
     first, second = written
     assert {name: first[name] for name in ("level", "module", "kind", "address", "user", "service", "times", "reason")
             } == {"level": "WARNING", "module": "refused", "kind": "login", "address": "192.0.2.1", "user": HOSTILE,
@@ -194,12 +246,11 @@ def all_lines() -> None:
     """One of each line that has fields."""
     refusallines.refused(refusallines.LOGIN, "192.0.2.1", HOSTILE, "imap", HOSTILE, session="7b-11")
     for figures in ({"read": 1, "deleted": 1, "expunged": 1, "removed": 1}, {"messages": 1}, {"requests": 1}):
-        refusallines.ended("192.0.2.1", HOSTILE, "imap", {"seconds": 1, "received": 1, "sent": 1, **figures}, HOSTILE,
-                           session="7b-11", app_password=HOSTILE)
+        refusallines.ended("192.0.2.1", HOSTILE, "imap", 1, 1, 1, figures, HOSTILE, session="7b-11",
+                           app_password=HOSTILE)
     tell_command("7b-11", HOSTILE, "imap", HOSTILE, 1.7, {})
     loglines.tell_slow_work("views", HOSTILE, 0.1, 1.5)
-    loglines.tell_delivery(HOSTILE, "7b-11", HOSTILE, HOSTILE, 3, {"delivered": 1, "known": 2, "refused": 0}, 0.5, "aa",
-                           [HOSTILE])
+    loglines.tell_delivery("1-7b-11-1", "7b-11", HOSTILE, HOSTILE, 3, 1, 2, 0, 0.5, "aa", [HOSTILE])
     loglines.tell_refused_delivery(HOSTILE, "7b-11", HOSTILE, 2, HOSTILE, HOSTILE)
     logging.getLogger("imap.session").warning("%s: %s", "7b-11", HOSTILE)
     try:
@@ -225,37 +276,41 @@ def test_every_field_has_one_meaning_that_is_documented(written: list[dict[str, 
 def test_what_a_client_says_stays_in_its_field(written: list[dict[str, object]]) -> None:
     """As text, too: nothing there ends a quote or a line."""
     long = "x" * 5000 + '" session=0-0'
-    loglines.tell_delivery("1-7b-11-1", "7b-11", HOSTILE, long, 3, {"delivered": 6}, 0.5, "aa", [HOSTILE] * 6)
+    loglines.tell_delivery("1-7b-11-1", "7b-11", HOSTILE, long, 3, 6, 0, 0, 0.5, "aa", [HOSTILE] * 6)
     line, = written
     assert (line["from"], line["session"], line["recipients"], line["size"]) == (HOSTILE, "7b-11", 6, 3)
     assert str(line["message_id"]).startswith("xxx") and len(str(line["message_id"])) == refusallines.LONGEST
     assert len(str(line["to"])) <= refusallines.LONGEST and str(line["text"]).isprintable()
 
 
-@pytest.mark.parametrize("sender", ["a@example.org", 'a"b@x', "a\\b@x", "é@example.org", "a\x7f\r\n@b"])
-def test_a_line_of_a_delivery_whoever_it_is_from(written: list[dict[str, object]], sender: str) -> None:
-    loglines.tell_delivery("1-7b-11-1", "7b-11", sender, "<1@x>", 3, {"delivered": 1, "refused": 0}, 0.0126, "0012",
-                           ["x:7"])
+@pytest.mark.parametrize("way", ["written", "gathered"])
+@pytest.mark.parametrize("sender", ["a@example.org", 'a"b@x', "a\\b@x", "é@example.org", "a\x7f\r\n@b", "", "%s{"])
+def test_a_line_of_a_delivery_whoever_it_is_from(request: pytest.FixtureRequest, way: str, sender: str) -> None:
+    written = request.getfixturevalue(way)
+    loglines.tell_delivery("1-7b-11-1", "7b-11", sender, "<1@x>", 3, 1, 2, 0, 0.0126, "0012", ["x:7"])
     said = refusallines.quoted(sender)
     assert {name: value for name, value in written[0].items() if name not in ("time", "process")} == {
         "level": "INFO", "module": "delivery", "message": "1-7b-11-1", "session": "7b-11", "from": sender,
-        "message_id": "<1@x>", "size": 3, "recipients": 1, "delivered": 1, "refused": 0, "seconds": 0.013,
+        "message_id": "<1@x>", "size": 3, "recipients": 3, "delivered": 1, "known": 2, "refused": 0, "seconds": 0.013,
         "digest": "0012", "to": "x:7", "text": f'message="1-7b-11-1" session=7b-11 from={said} message_id="<1@x>" '
-        'size=3 recipients=1 delivered=1 refused=0 seconds=0.013 digest=0012 to="x:7"'}
+        'size=3 recipients=3 delivered=1 known=2 refused=0 seconds=0.013 digest=0012 to="x:7"'}
 
 
-@pytest.mark.parametrize("user", ["alice", 'a"b', "a\\b", "é@example.org", "a\x7f\r\n@b", ""])
+@pytest.mark.parametrize("way", ["written", "gathered"])
+@pytest.mark.parametrize("user", ["alice", 'a"b', "a\\b", "é@example.org", "a\x7f\r\n@b", "", "%s{"])
 @pytest.mark.parametrize("password", ["", "my phone", 'the "old" one'])
-def test_a_line_of_a_session_whoever_it_is_of(written: list[dict[str, object]], user: str, password: str) -> None:
-    refusallines.ended("::ffff:192.0.2.1", user, "imap", {"seconds": 7, "received": 1, "read": 2}, "logout",
+def test_a_line_of_a_session_whoever_it_is_of(request: pytest.FixtureRequest, way: str, user: str, password: str
+                                              ) -> None:
+    written = request.getfixturevalue(way)
+    refusallines.ended("::ffff:192.0.2.1", user, "imap", 7, 1, 5, {"read": 2, "deleted": 0}, "logout",
                        session="7b-12", app_password=password)
     by, by_text = ({"app_password": password}, f" app_password={refusallines.quoted(password)}") if password else (
         {}, "")
     assert {name: value for name, value in written[0].items() if name not in ("time", "process")} == {
         "level": "INFO", "module": "session", "address": "192.0.2.1", "user": user, "service": "imap", "seconds": 7,
-        "received": 1, "read": 2, "reason": "logout", "session": "7b-12", **by,
-        "text": f"address=192.0.2.1 user={refusallines.quoted(user)} service=imap seconds=7 received=1 read=2 "
-        f'reason="logout" session=7b-12{by_text}'}
+        "received": 1, "sent": 5, "read": 2, "deleted": 0, "reason": "logout", "session": "7b-12", **by,
+        "text": f"address=192.0.2.1 user={refusallines.quoted(user)} service=imap seconds=7 received=1 sent=5 read=2 "
+        f'deleted=0 reason="logout" session=7b-12{by_text}'}
 
 
 @pytest.mark.parametrize(("message", "arguments"), [
@@ -303,3 +358,113 @@ def test_a_session_that_a_line_is_about_is_a_field(written: list[dict[str, objec
     logging.getLogger("imap.session").info("%s logged in", "7b-11: alice")
     logging.getLogger("store.users.removal").info("%s: removed", "7b-11")
     assert [line.get("session") for line in written] == ["7b-11", None, None]
+
+
+# Lines that are gathered
+
+def routine(number: int = 1) -> None:
+    """One of each of which there are many."""
+    loglines.tell_delivery(f"1-7b-{number}-1", "7b-11", "a@example.org", "<1@x>", 3, 1, 0, 0, 0.5, "aa", ["x:1"])
+    refusallines.ended("192.0.2.1", "alice", "imap", number, 1, 1, {"read": 1}, "logout", session="7b-11")
+    refusallines.befell(logging.getLogger("imap.client"), "7b-11", f"alice logged in from 192.0.2.{number}")
+
+
+def json_items(line: str) -> list[tuple[str, object]]:
+    assert line.isascii()
+    return list(json.loads(line).items())
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_line_that_is_gathered_is_the_one_that_it_would_be_otherwise(
+        gathering: Callable[[str], Gathered], form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it: order of the fields, too."""
+    monkeypatch.setattr("time.time", lambda: 1_800_000_000.5)
+    log = gathering(form)
+    routine()
+    log.clock.advance(logs.GATHER)
+    first = log.text
+    log.output.gather(None)
+    routine()
+    second = log.text.removeprefix(first)
+    if form == "json":                  # a number may be written as 0.5 and 0.500
+        assert list(map(json_items, second.splitlines())) == list(map(json_items, first.splitlines()))
+    else:
+        assert second == first
+    assert first.count("\n") == second.count("\n") == 3
+    assert [line for *_, line in list(newestlines.newest)[-6:]] == log.text.splitlines()
+
+
+def test_what_is_gathered_is_written_within_a_second_and_before_any_other_line(gathered: Gathered) -> None:
+    assert logs.GATHER <= 1
+    routine(1)
+    assert gathered.text == ""
+    gathered.clock.advance(logs.GATHER)
+    assert gathered.text.count("\n") == 3 and not gathered.clock.getDelayedCalls()
+    routine(2)
+    logging.getLogger("imap.session").warning("something")
+    routine(3)
+    modules = ["delivery", "session", "imap.client"]
+    assert [line["module"] for line in gathered.lines] == [*modules, *modules, "imap.session", *modules]
+    assert [line["seconds"] for line in gathered.lines if line["module"] == "session"] == [1, 2, 3]
+
+
+def test_at_the_end_nothing_is_left(gathered: Gathered) -> None:
+    routine()
+    gathered.output.gather(None)
+    assert gathered.text.count("\n") == 3
+    routine()
+    assert gathered.text.count("\n") == 6
+
+
+def test_no_more_is_gathered_than_its_bound(gathered: Gathered) -> None:
+    """However many there are before the event loop has its next turn."""
+    for number in range(logs.MOST_GATHERED):
+        routine(number)
+    assert gathered.text.count("\n") >= 2 * logs.MOST_GATHERED
+    assert len(gathered.lines) == 3 * logs.MOST_GATHERED
+
+
+def test_levels_hold_for_what_is_gathered(gathered: Gathered) -> None:
+    for level, count in (("warning", 0), ("info", 3)):
+        logs.set_levels(level, {})
+        routine()
+        assert len(gathered.lines) == count
+    logs.set_levels("info", {"session": "warning", "imap": "error"})
+    routine()
+    assert [line["module"] for line in gathered.lines[3:]] == ["delivery"]
+
+
+def test_another_form_holds_from_the_next_line_on(gathered: Gathered) -> None:
+    routine()
+    logs.follow(Log(format="text"))
+    routine()
+    gathered.clock.advance(logs.GATHER)
+    lines = gathered.text.splitlines()
+    assert [json.loads(line)["module"] for line in lines[:3]] == ["delivery", "session", "imap.client"]
+    assert re.fullmatch(r'\S+ \d+ INFO delivery: message="1-7b-1-1" session=7b-11 .* to="x:1"', lines[3])
+
+
+def test_lines_of_other_threads_are_gathered_and_none_is_lost(gathered: Gathered) -> None:
+    asked: list[tuple[object, ...]] = []
+    gathered.clock.callFromThread = lambda *call: asked.append(call)      # type: ignore[attr-defined]
+    threads = [threading.Thread(target=lambda: [routine() for _ in range(300)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert asked and not gathered.clock.getDelayedCalls()
+    gathered.output.write_gathered()
+    assert len(gathered.lines) == 3 * 4 * 300
+
+
+def test_a_log_that_cannot_be_written_ends_nothing(gathered: Gathered, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gathered.output, "reopen", full)
+        routine()
+        gathered.clock.advance(logs.GATHER)
+        logging.getLogger("imap.session").warning("something")
+    routine(7)
+    assert [line["seconds"] for line in gathered.lines if line["module"] == "session"] == [7]

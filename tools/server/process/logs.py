@@ -1,5 +1,11 @@
-"""One line for each event, on standard error or in a file: text, or a value of JSON with the same fields."""
+"""One line for each event, on standard error or in a file: text, or a value of JSON with the same fields.
 
+Of logins, ends of sessions and deliveries there are many. In a process that serves clients they are not made by
+`logging`, and are written together, GATHER seconds after the first of them, or before the next line of any other kind:
+so all lines stand in their order, and what an error comes with is there at once (`gathering`).
+"""
+
+import contextlib
 import errno
 import json
 import logging
@@ -9,15 +15,17 @@ import os
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
+from threading import get_ident
 from typing import Any, TextIO, cast
 
 from twisted.logger import ILogObserver, STDLibLogObserver, globalLogBeginner
 
-from store.accounts.refusallines import FieldLine, is_plain
+from store.accounts.refusallines import ROUTINE, FieldLine, is_plain
 from store.observing.loglines import LIMIT
 from tools.exits import Failure
+from tools.server.process import newestlines
 from tools.server.process.newestlines import keep
 from tools.serversettings import Log, levels_of_parts
 
@@ -27,6 +35,8 @@ OF_SESSIONS = ("imap.", "pop3.", "lmtp.", "store.net.", "tools.http.", "tools.fr
 _SESSION = re.compile(r"([0-9a-f]+-[0-9a-f]+): ")
 _FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
 _ESCAPED = re.compile(r'\\(?:u([0-9a-f]{4})|U([0-9a-f]{8})|(.))')
+GATHER = 0.1                # seconds
+MOST_GATHERED = 500         # lines
 _SECONDS = re.compile(r"\d+\.\d{3}")
 _to_json = json.JSONEncoder().encode
 _parts: list[str] = []              # those that have a level of their own
@@ -60,9 +70,14 @@ class Line(logging.Formatter):
                 f"{record.getMessage()}")
         if record.exc_info or record.stack_info:
             text += super().format(record).removeprefix(record.getMessage())
-        if isinstance(record, FieldLine) and record.json or text.isprintable():
+        if text.isprintable():
             return keep(record, text)
         return keep(record, "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text.replace("\n", "\\n")))
+
+    @staticmethod
+    def beginning(second: int, name: str) -> str:
+        """How a line begins that `take` is given."""
+        return f"{_second(second)} {os.getpid()} INFO {name}: "
 
 
 class JsonLine(logging.Formatter):
@@ -71,8 +86,6 @@ class JsonLine(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
-        if isinstance(record, FieldLine) and record.json:
-            return keep(record, _plain(record))
         text = record.getMessage()
         session = record.name.startswith(OF_SESSIONS) and str(record.msg).startswith("%s: ") and _SESSION.match(text)
         if not record.exc_info and record.name not in FIXED and is_plain(text):
@@ -94,12 +107,11 @@ class JsonLine(logging.Formatter):
             found["session"] = session[1]
         return keep(record, _to_json(found))
 
-
-def _plain(record: FieldLine) -> str:
-    """What the encoder would make of it, which looks at each character."""
-    text = record.getMessage().replace('"', '\\"')
-    return (f'{{"time": "{_second(int(record.created))}", "process": {record.process}, "level": "{record.levelname}", '
-            f'"module": "{record.name}", "text": "{text}", {record.json}}}')
+    @staticmethod
+    def beginning(second: int, name: str) -> str:
+        """How a line begins that `take` is given."""
+        return (f'{{"time": "{_second(second)}", "process": {os.getpid()}, "level": "INFO", "module": "{name}", '
+                '"text": "')
 
 
 @lru_cache(maxsize=8)
@@ -116,20 +128,74 @@ def _value(text: str) -> str | int | float:
 
 
 class Output(logging.StreamHandler[TextIO]):
-    """Writes lines, each at once; a dozen calls fewer than `logging` makes for each."""
+    """Writes lines, each at once, but for those that are gathered; a dozen calls fewer than `logging` makes for
+    each."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._gathered: list[str] = []
+        self._beginnings: dict[str, str] = {}                   # of lines of each name,
+        self._second = 0                                        # in this second
+        self._later: Callable[[], object] = self.write_gathered     # has that called after a while,
+        self._due = False                                       # and it has been asked
 
     def handle(self, record: logging.LogRecord) -> bool:
         """Write its line."""
         try:
-            line, lock = f"{self.format(record)}\n", self.lock
-            assert lock is not None
-            with lock:
-                self.reopen()
-                self.stream.write(line)
-                self.stream.flush()
+            self._write(self.format(record))
         except Exception:
             self.handleError(record)
         return True
+
+    def setFormatter(self, form: logging.Formatter | None) -> None:
+        """From now on lines have that form."""
+        super().setFormatter(form)
+        self._beginnings = {}
+        ROUTINE.as_json = isinstance(form, JsonLine)
+
+    def take(self, name: str, rest: str) -> None:
+        """See `Routine`."""
+        now = time.time()
+        if int(now) != self._second:
+            self._second, self._beginnings = int(now), {}
+        line = (self._beginnings.get(name) or self._beginning(name)) + rest
+        newestlines.newest.append((now, logging.INFO, name, line))
+        self._gathered.append(line)
+        if not self._due:
+            self._due = True
+            self._later()
+        elif len(self._gathered) >= MOST_GATHERED:
+            self.write_gathered()
+
+    def _beginning(self, name: str) -> str:
+        form: Line | JsonLine = self.formatter              # type: ignore[assignment]
+        found = self._beginnings[name] = form.beginning(self._second, name)
+        return found
+
+    def gather(self, later: Callable[[], object] | None) -> None:
+        """From now on `take` what is written when `later` has had `write_gathered` called. None: no more."""
+        if later is not None:
+            self._later, self._beginnings = later, {}
+        ROUTINE.take = self.take if later is not None else None
+        self.write_gathered()
+
+    def write_gathered(self) -> None:
+        """Write what there is. What fails is lost, as with any line."""
+        self._due = False                   # before they are taken: what comes from now on asks again
+        if self._gathered:
+            with contextlib.suppress(Exception):
+                self._write()
+
+    def _write(self, *lines: str) -> None:
+        """Those after what has been gathered. Raises OSError."""
+        assert self.lock is not None
+        with self.lock:
+            number = len(self._gathered)    # other threads may add to them meanwhile
+            written = "\n".join((*self._gathered[:number], *lines, ""))
+            del self._gathered[:number]
+            self.reopen()
+            self.stream.write(written)
+            self.stream.flush()
 
     def reopen(self) -> None:
         """Before each line."""
@@ -152,6 +218,29 @@ def follow(settings: Log) -> None:
     LIMIT.follow(settings.slow or math.inf, LIMIT.spans)
     for handler in root.handlers:
         handler.setFormatter(JsonLine() if settings.format == "json" else Line())
+
+
+@contextlib.contextmanager
+def gathering(reactor: Any) -> Iterator[None]:
+    """Meanwhile the lines of which there are many are gathered; nothing is left of them afterwards. The reactor is run
+    by this thread."""
+    output, loop = next((each for each in logging.getLogger().handlers if isinstance(each, Output)), None), get_ident()
+    if output is None:
+        yield
+        return
+    write = output.write_gathered
+
+    def later() -> None:
+        if get_ident() == loop:
+            reactor.callLater(GATHER, write)
+        else:
+            reactor.callFromThread(reactor.callLater, GATHER, write)
+
+    output.gather(later)
+    try:
+        yield
+    finally:
+        output.gather(None)
 
 
 def set_levels(level: str, parts: Mapping[str, str]) -> None:

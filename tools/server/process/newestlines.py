@@ -11,14 +11,15 @@ LINES = 1000
 LETTERS = 2000              # of a line
 MOST = 500                  # lines of one answer
 
-_newest: "deque[tuple[float, int, str, str]]" = deque(maxlen=LINES)
+#: When, of which level, from where, the line. What is of the level info and bounded may be appended without `keep`.
+newest: "deque[tuple[float, int, str, str]]" = deque(maxlen=LINES)
 _troubles: "deque[tuple[float, int, str, str]]" = deque(maxlen=LINES)
 
 
 def keep(record: logging.LogRecord, text: str) -> str:
     """Have it, and give it back."""
     line = (record.created, record.levelno, record.name, text[:LETTERS])
-    _newest.append(line)
+    newest.append(line)
     if record.levelno >= logging.WARNING:
         _troubles.append(line)
     return text
@@ -30,7 +31,7 @@ def tell(request: Mapping[str, Any]) -> list[dict[str, Any]]:
     since = request.get("since")
     level, text, most = int(request["level"]), str(request["text"]).lower(), min(MOST, int(request["most"]))
     found: deque[dict[str, Any]] = deque(maxlen=most)
-    for when, of, module, line in list(_newest if since is None else _troubles):
+    for when, of, module, line in list(newest if since is None else _troubles):
         if of >= level and when >= (since or 0.0) and (not text or text in line.lower()):
             found.append({"time": when, "level": logging.getLevelName(of), "module": module, "line": line})
     return list(found)
