@@ -6,6 +6,7 @@ is missing in explanations only. A file that has had its share of the size is fo
 """
 
 import json
+import json.encoder
 import logging
 import time
 from collections import Counter, deque
@@ -29,7 +30,9 @@ OVER_QUOTA = "over quota"   # what is counted under that name is counted under a
 _TIME = "%Y%m%dT%H%M%S.%fZ"
 
 
-Facts = Callable[[], Mapping[str, Any]]
+#: What makes what is to be known: fields, or these as JSON has them between { and }.
+Facts = Callable[[], Mapping[str, Any] | str]
+in_json = json.encoder.encode_basestring        # a string as JSON has it; other letters than ASCII's stay
 
 
 class DeliveryLog:
@@ -90,7 +93,7 @@ class FileDeliveryLog(DeliveryLog):
             return
         noted = [self._waiting.popleft() for _ in range(len(self._waiting))]
         size, seconds = self._limits()
-        lines = [{"time": round(when, 3), "kind": kind, **facts()} for when, kind, facts in noted]
+        lines = [_line(when, kind, facts()) for when, kind, facts in noted]
         if not size:
             self.close_file()
             return
@@ -101,13 +104,13 @@ class FileDeliveryLog(DeliveryLog):
             self.close_file()
             log.warning("journal: %s", error)
 
-    def _write(self, noted: list[dict[str, Any]], size: int, seconds: int) -> None:
+    def _write(self, noted: list[str], size: int, seconds: int) -> None:
         now = self._clock()
         if self._file is None or self._size >= size // FILES or now - self._began >= seconds / FILES:
             self.close_file()
             self._remove_old(size, 0.0 if self._holds_back(now) else now - seconds)
             self._open(now, self._begun(size // FILES, now - seconds / FILES) if self._goes_on else None)
-        lines = "".join(f"{json.dumps(facts, ensure_ascii=False)}\n" for facts in noted).encode("utf-8", "replace")
+        lines = "".join(noted).encode("utf-8", "replace")
         self._file.write(lines)
         self._size += len(lines)
 
@@ -146,6 +149,12 @@ class FileDeliveryLog(DeliveryLog):
     def close(self) -> None:
         self.write()
         self.close_file()
+
+
+def _line(when: float, kind: str, facts: Mapping[str, Any] | str) -> str:
+    if isinstance(facts, str):
+        return f'{{"time": {round(when, 3)}, "kind": "{kind}", {facts}}}\n'
+    return json.dumps({"time": round(when, 3), "kind": kind, **facts}, ensure_ascii=False) + "\n"
 
 
 def short(text: str) -> str:

@@ -52,10 +52,13 @@ class Busiest:
     def add(self, user: str, operations: int, octets: int) -> None:
         """The user has done so much more."""
         domain = user.rpartition("@")[2] if "@" in user else ""
-        for kind, weight in (("operations", operations), ("octets", octets)):
-            if weight:
-                self.users[kind].add(user, weight)
-                self.domains[kind].add(domain, weight)
+        users, domains = self.users, self.domains       # of each session and delivery, so without a loop
+        if operations:
+            users["operations"].add(user, operations)
+            domains["operations"].add(domain, operations)
+        if octets:
+            users["octets"].add(user, octets)
+            domains["octets"].add(domain, octets)
 
     def figures(self) -> dict[str, dict[str, list[tuple[str, int, int]]]]:
         """As it is given to those who ask the process: all that is counted, so that several can be merged."""

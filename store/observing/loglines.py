@@ -100,7 +100,8 @@ def tell_delivery(message: str, session: str, sender: str, message_id: str, size
             f"size={size} recipients={recipients} delivered={delivered} known={known} refused={refused} "
             f"seconds={taken} digest={digest} to={quoted(shown)}", {
                 "message": message, "session": session, "from": sender, "message_id": message_id, "size": size,
-                "recipients": recipients, "delivered": delivered, "known": known, "refused": refused, "seconds": float(taken), "digest": digest, "to": shown}))
+                "recipients": recipients, "delivered": delivered, "known": known, "refused": refused,
+                "seconds": float(taken), "digest": digest, "to": shown}))
         return
     counts, as_json = _counted(delivered, known, refused)
     if ROUTINE.as_json:

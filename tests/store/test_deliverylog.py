@@ -4,10 +4,16 @@ import json
 import os
 import time
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
-from store.deliverylog import ENDING, FILES, FOLDER, MOST_WAITING, DeliveryLog, FileDeliveryLog, read
+from lmtp import noting
+from lmtp.replies import Reply
+from mboxlist.names import MailboxName
+from store.delivery.commit import Delivered, Duplicate
+from store.deliverylog import ENDING, FILES, FOLDER, MOST_WAITING, DeliveryLog, FileDeliveryLog, read, short
+from store.errors import Problem, StoreError
 from store.operations import clockrecord
 
 
@@ -142,3 +148,37 @@ def test_lines_are_json_on_one_line(tmp_path, clock):
     line, = path.read_bytes().split(b"\n")[:-1]
     assert json.loads(line)["message_id"] == "<a\nb\u2028@example.org>"
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+NAUGHTY = 'a"b\\c \r\n\x00\x7f\u2028é\ud800'
+
+
+@pytest.mark.parametrize("said", [NAUGHTY, "a@example.org", "", "x" * 5000, "}, {", "%s{0}"])
+def test_whatever_is_said_stays_in_its_field(tmp_path, clock, said):
+    """A message for three, of whom one had it and one has no room: each field as it was told, but what cannot be
+    written."""
+    delivery_log, name = make(tmp_path, clock), MailboxName("alice", "In " + said[:100].replace("\r\n\x00", ""))
+    entry = SimpleNamespace(name=name)
+    over = StoreError(Problem.OVER_QUOTA, "Over quota", said)
+    full, fine = Reply(552, "5.2.2", ("Full",)), Reply(250, "2.1.5", ("Ok",))
+    outcomes = {7: Delivered(entry, 9), 8: Duplicate(entry, repeated=False), 9: over}
+    sender = SimpleNamespace(text=said) if said else None
+    noting.message(delivery_log, noting.Envelope("1-7b-1", "192.0.2.1", sender, "7b-1"), SimpleNamespace(
+        message_id=said.encode("utf-8", "replace"), digest=b"\x01\xff", size=12), [7, 8, 9, 7], [said, "b", "c", "d"],
+        [fine, fine, full, fine], outcomes)
+    delivery_log.write()
+    found, = read(tmp_path)
+    text = short(said.replace("\ud800", "?"))
+    assert {name: found[name] for name in found if name not in ("to", "time")} == {
+        "kind": "message", "id": "1-7b-1", "session": "7b-1", "peer": "192.0.2.1", "from": text, "message_id": text,
+        "mid": "01ff", "size": 12}
+    mailbox = str(name).replace("\ud800", "?")
+    assert found["to"] == [
+        {"recipient": text, "reply": "250 2.1.5", "mailbox": mailbox, "mailbox_id": 7, "uid": 9},
+        {"recipient": "b", "reply": "250 2.1.5", "mailbox": mailbox, "mailbox_id": 8,
+         "why": "it had come before (lmtp.duplicate_window)"},
+        {"recipient": "c", "reply": "552 5.2.2", "why": short(f"Over quota: {said}" if said else "Over quota").replace(
+            "\ud800", "?")},
+        {"recipient": "d", "reply": "250 2.1.5", "mailbox": mailbox, "mailbox_id": 7, "uid": 9}]
+    assert delivery_log.counted == {"messages": 1, "delivered": 2, "duplicates": 1, "refused for good": 1,
+                                    "over quota": 1}
