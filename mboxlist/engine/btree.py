@@ -186,9 +186,9 @@ class Table:
 
     @contextmanager
     def reading(self) -> Iterator[Callable[[bytes], Iterator[tuple[bytes, bytes]]]]:
-        """A function that gives the rows from a key on, each when it is asked for. There is one cursor: a call with
-        another key ends the rows of the one before. A caller that takes what it needs of a row, and drops the row, gets
-        the next one in the same memory. No row stays locked."""
+        """A context, which gives a function: this gives the rows from a key on, each when it is asked for. There is one
+        cursor: a call with another key ends the rows of the one before. A caller that takes what it needs of a row, and
+        drops the row, gets the next one in the same memory. No row stays locked."""
         try:
             with closing(self._db.cursor(None, 0)) as cursor:
                 following, find = cursor.next, cursor.set_range

@@ -282,7 +282,7 @@ class Lead:
     _handle: int
 
     def source(self, number: int) -> "Asked":
-        """What is asked of the standby that has this number, from 0 on. Raises OSError."""
+        """The `Asked` for the standby that has this number, from 0 on. Raises OSError."""
         made = Asked(self.second.folder, number)
         self.second.shared[STATE_AT + COUNT] = max(self.second.shared[STATE_AT + COUNT], number + 1)
         return made

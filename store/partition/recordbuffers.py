@@ -125,7 +125,7 @@ class Copy:
         return True
 
     def _extend(self, uids: NDArray[np.uint32], arrived: NDArray[np.uint32]) -> None:
-        """Add the records behind these, if that needs no copy of all records."""
+        """Set `uids` to these UIDs and the `arrived` ones behind them; they are copied only when there is no room."""
         count = len(uids) + len(arrived)
         if self._numbers is None or uids is not self.uids or count > len(self._numbers):
             self._numbers = np.empty(count + count // ROOM + ROOM, np.uint32)
