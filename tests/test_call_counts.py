@@ -7,6 +7,8 @@ Counted are our own functions and those that attrs has made for us; not those of
 another version may have more. Whoever makes a command cheaper writes the lower number down.
 """
 
+import io
+import logging
 import math
 import sys
 import tempfile
@@ -24,6 +26,7 @@ from pop3 import protocol as pop3
 from pop3.settings import Settings as Pop3Settings
 from store.accounts.loginsettings import Settings as LoginSettings
 from store.check.wholecheck import check
+from store.deliverylog import FileDeliveryLog
 from store.events.receivers import Receiver, Receivers
 from store.filtering import userscripts
 from store.mailboxes import firstuse, namespace
@@ -33,6 +36,7 @@ from tests.conftest import MEMORY
 from tests.support import ROOT
 from tests.support.conversations.wire import Wire
 from tests.support.stores.stores import HASH, deliver, make_store
+from tools.server.process import logs
 
 MESSAGES = 300
 LARGER = {1_000: "carol", 100_000: "dave"}      # whose INBOX has so many: what concerns one message costs no more there
@@ -77,6 +81,9 @@ COUNTS = {
     "RETR": 63,
     "UID STORE, a receiver hears it": 114,
     "LMTP, a receiver hears it": 187,
+    "LMTP, and its line as JSON": 188,
+    "a session, and its lines as JSON": 460,
+    "LMTP, and what is noted of it": 193,
 }
 MODULES = {
     "UID FETCH BODY.PEEK[]": 15,
@@ -216,6 +223,36 @@ def sends():
                     store.recorder.receivers = nobody
             return heard_send
 
+        def logged(send):
+            """With the log of a server; how lines are written is no part of it."""
+            def logged_send(n: int) -> bytes:
+                root = logging.getLogger()
+                handlers, level, output = root.handlers[:], root.level, logs.Output(io.StringIO())
+                output.setFormatter(logs.JsonLine())
+                root.handlers[:] = [output]
+                root.setLevel(logging.INFO)
+                try:
+                    with logs.gathering(clock):
+                        return send(n)
+                finally:
+                    root.handlers[:] = handlers
+                    root.setLevel(level)
+            return logged_send
+
+        def noted(send):
+            """By a server's delivery log, and written by that."""
+            def noted_send(n: int) -> bytes:
+                before, store.delivery_log = store.delivery_log, delivery_log
+                try:
+                    answer = send(n)
+                    delivery_log.write()
+                    return answer
+                finally:
+                    store.delivery_log = before
+            return noted_send
+
+        delivery_log = FileDeliveryLog(store.root, "lmtp-1", lambda: (1 << 20, 86400))
+
         def delivering(series: int):
             return lambda n: ask(relay, b"MAIL FROM:<a@example.org>\r\nRCPT TO:<bob>\r\nDATA\r\n",
                                  message(n, series) + b".\r\n")
@@ -242,6 +279,9 @@ def sends():
             "RETR": lambda n: ask(maildrop, b"RETR %d\r\n" % (n % 5 + 1)),
             "UID STORE, a receiver hears it": heard(imap_command(b"UID STORE %d +FLAGS (\\Flagged)")),
             "LMTP, a receiver hears it": heard(delivering(7)),
+            "LMTP, and its line as JSON": logged(delivering(8)),
+            "a session, and its lines as JSON": logged(session),
+            "LMTP, and what is noted of it": noted(delivering(9)),
         } | {(size, command): send for size, wire in larger.items() for command, send in {
             "UID STORE": imap_command(b"UID STORE %d +FLAGS (\\Seen)", wire),
             "UID FETCH BODY.PEEK[]": imap_command(b"UID FETCH %d BODY.PEEK[]", wire),
