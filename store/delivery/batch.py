@@ -125,12 +125,15 @@ class BatchStore:
         def work(txn: WriteTxn) -> list[Staged]:
             ours = []
             for staged in batch:
-                if seems_usable(self.target, staged.digest, txn) is not None:
+                usable = seems_usable(self.target, staged.digest, txn)
+                if usable is not None and staged.digest not in self.target.files.came_again:
                     continue
-                known = txn.refs.find(staged.digest, txn.handle)
-                if known is not None and known.references:
+                known = txn.refs.find_to_change(staged.digest, txn.handle, raw=True)
+                if usable is None and known is not None and known.references:
                     put_back(self.target, staged, txn)
-                else:
+                if known is not None:
+                    txn.refs.write_as_new(staged.digest, known, txn.handle)
+                if usable is None and (known is None or not known.references):
                     record = MessageRecord(staged.serial, 0, staged.size, staged.trace, now)
                     txn.refs.park(staged.digest, record, txn.handle)
                     ours.append(staged)

@@ -468,5 +468,7 @@ def _reference(txn: WriteTxn, staged: Staged, known: MessageRecord | None, new: 
     if record is None:
         # The list of files that wait for the purge may still have it.
         new = new if stored is None else evolve(new, released=stored.released)
+    if stored is not None and (record is None or staged.digest in txn.partition.files.came_again):
+        txn.refs.write_as_new(staged.digest, stored, txn.handle)
     txn.refs.write_with(staged.digest, record or new, count, check, txn.handle)
     return record is None

@@ -75,6 +75,7 @@ class MessageFiles(ReadableFiles):
         self._names = -1                # an open descriptor of `staging/`
         self._syncing = threading.Lock()            # of `staging/`: the kernel reports an error to only one caller
         self.failed_syncs = 0           # of names: whoever gave one before that may have lost it
+        self.came_again = set[bytes]()  # digests of what this process has put back: whoever refers to it names it again
         self.failed_volume_syncs = 0    # of all: a name that a message was given before the last one may be lost
 
     def make_folders(self) -> None:
@@ -207,6 +208,7 @@ class MessageFiles(ReadableFiles):
         this returns, whatever becomes of its own staged name: without that name a file journal cannot help. Raises
         StoreError."""
         final, staged = self.path(digest), self.staged_path(serial)
+        self.came_again.add(digest)
         try:
             sync_file(Path(staged))
             remove_name(staged + SPARE)

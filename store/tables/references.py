@@ -161,6 +161,12 @@ class References:
         """Set the record."""
         self.messages.put(digest, record.to_bytes(), txn)
 
+    def write_as_new(self, digest: bytes, record: MessageRecord, txn: "Txn") -> None:
+        """Set the record of a file that has come again, as if the file were new: the log names the digest of each row
+        that is added, and so a standby that lacks the file, too, asks for it (`store.standby.logrecords`)."""
+        self.messages.delete(digest, txn)
+        self.write(digest, record, txn)
+
     def write_with(self, digest: bytes, record: MessageRecord, count: int, check: int, txn: "Txn") -> None:
         """Set the record to this one with `count` more references, whose marks sum to `check`."""
         self.messages.put(digest, _RECORD.pack(record.serial, record.references + count, record.size, record.trace,

@@ -304,7 +304,7 @@ def _compared(operation: Operation, way: Way, recording: Recording, moments: Seq
             yield from as_answered(operation, recording, found, answers)
         yield from kept[:1]
         for each in recording.seen[:views]:
-            yield from retold(each, found)
+            yield from retold(each, found, lacks=True)
 
 
 def _followed(operation: Operation, way: Way, recording: Recording, moments: Sequence[Moment], store: Store

@@ -20,8 +20,8 @@ ALL = os.environ.get("STANDBY_CUTS") == "all"
 STATES = 100_000 if ALL else 3          # of each, that are looked at
 #: Each with another way; what scripts send has message files in folders that these small stores do not have, and no
 #: standby has a store.idx.
-SOME = dict(zip(("deliver", "append", "flags", "copy", "move", "expunge", "rename a tree", "create", "delete"),
-                tuple(standbycuts.WAYS) * 2, strict=False))
+SOME = dict(zip(("deliver", "append", "flags", "copy", "move", "expunge", "rename a tree", "create", "delete",
+                 "restore what was lost", "deliver what was lost"), tuple(standbycuts.WAYS) * 2, strict=False))
 CASES = [(name, how) for name, operation in OPERATIONS.items() for how in standbycuts.WAYS
          if not operation.alone and "script" not in name and "store.idx" not in name and (ALL or SOME.get(name) == how)]
 

@@ -96,8 +96,10 @@ def _difference(here: tuple[Message, ...], there: tuple[Message, ...]) -> str:
     return f"missing {missing}, and there are {more}"
 
 
-def retold(seen: Picture, found: Picture) -> Iterator[str]:
-    """Where a number that a reader has seen means something else now (RFC 3501 §2.3.1.1, RFC 7162 §3.1.1)."""
+def retold(seen: Picture, found: Picture, *, lacks: bool = False) -> Iterator[str]:
+    """Where a number that a reader has seen means something else now (RFC 3501 §2.3.1.1, RFC 7162 §3.1.1).
+
+    `lacks`: a file that came back may not be here yet, where nobody has had an answer for it."""
     for name in seen.keys() & found.keys():
         here, there = found[name], seen[name]
         if here.uidvalidity != there.uidvalidity:
@@ -105,7 +107,8 @@ def retold(seen: Picture, found: Picture) -> Iterator[str]:
         octets = {message.uid: message.octets for message in there.messages}
         flags = {(message.uid, message.modseq): (message.flags, message.keywords) for message in there.messages}
         for message in here.messages:
-            if octets.get(message.uid, message.octets) not in (message.octets, LOST):
+            if octets.get(message.uid, message.octets) not in (
+                    message.octets, LOST) and not (lacks and message.octets == LOST):
                 yield f"{name}: UID {message.uid} is another message than it was"
             if flags.get((message.uid, message.modseq), (message.flags, message.keywords)) != (
                     message.flags, message.keywords):

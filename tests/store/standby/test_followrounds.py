@@ -1,10 +1,12 @@
 """Each round of a standby brings it to a later moment of the store that it follows, whole."""
 
 import errno
+import hashlib
 import os
 import threading
 import time
 import zlib
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -16,6 +18,7 @@ from mboxlist.engine import kv
 from mboxlist.engine.damagemarks import log_files
 from mboxlist.engine.hotcopy import Position
 from mboxlist.engine.transact import transact
+from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.events import outgoingfiles
@@ -432,3 +435,26 @@ def test_nothing_is_written_outside_of_environments(name: str) -> None:
     assert positions({"mboxlist": [1, 2], "partitions/primary/index": [1, 5]})
     with pytest.raises(BadMessage, match="an environment of the name"):
         positions({"mboxlist": [1, 2], name: [1, 0]})
+
+
+@pytest.mark.parametrize("damage", [os.unlink, partial(os.truncate, length=20)], ids=["lost", "cut off"])
+@pytest.mark.parametrize("quick", [True, False], ids=["in an answer", "in parts"])
+def test_a_message_comes_again_whose_file_was_lost_before_the_standby_was_made(
+        store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None], quick: bool
+        ) -> None:
+    """The first machine gets the file back by it, and acknowledges it: so the standby gets it, too, although there is
+    no new record of the file."""
+    bob, octets = MailboxName("bob", "INBOX"), b"Subject: lost\r\n\r\n%b\r\n" % (b"z" * 5_000)
+    deliver(store, octets, str(INBOX))
+    partition = store.partitions["primary"]
+    partition.files.drop_staged_names()
+    damage(Path(partition.files.path(hashlib.blake2b(octets, digest_size=32).digest())))
+    standby.create()
+    if not quick:
+        monkeypatch.setattr(quickanswers, "QUICK_OCTETS", 0)
+        monkeypatch.setattr(quickanswers, "UNHURRIED", 0)
+    deliver(store, octets, str(bob))
+    standby.follow()
+    with closing(promoted(standby)) as other:
+        is_equal(store, other)
+        assert check(other) == []
