@@ -195,10 +195,12 @@ class Cascade:
         self._heard[host] = heard
 
     def copy(self, reader: object, age: float) -> tuple[str, SeedCopy]:
-        """A copy of the databases that is not older than so many seconds, by its name, for that reader, until it has
-        done. Raises StoreError, OSError."""
+        """A copy of the databases that is not older than so many seconds, and of the partitions that are there now, by
+        its name, for that reader, until it has done. Raises StoreError, OSError."""
         with self._tables:
-            made = [each for each in self._copies.values() if time.monotonic() - each.made <= age]
+            names = self.now().state.ends.keys()
+            made = [each for each in self._copies.values()
+                    if time.monotonic() - each.made <= age and each.manifest.environments.keys() == names]
             found = made[0] if made else seedcopy.make(self.root)
             name = found.path.name
             self._copies[name] = found

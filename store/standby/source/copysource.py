@@ -182,7 +182,8 @@ class Source:
         newest = next(iter(taking.listed(taking.folder(self.store.root, self.store.settings))), None)
         age = -1.0 if newest is None else time.time() - newest.manifest.moment
         if newest is None or not 0 <= age <= message.number("age") or (         # of the future: the clock was wrong
-                self._environments().keys() - newest.manifest.environments.keys()):     # a partition has been added
+                self._environments().keys() != set(filter(self._has, newest.manifest.environments))):
+            # A partition has been added or removed since.
             newest = retention.make(self.store, verify=False)           # the standby verifies what comes of it
         return self._manifest(newest)
 

@@ -453,6 +453,16 @@ def test_it_can_have_some_of_the_partitions(parts: Chain) -> None:
         assert len(check(other)) == 2
 
 
+def test_a_copy_that_lacks_a_partition_which_is_there_now_is_not_used(chain: Chain, tmp_path: Path) -> None:
+    """Nor one that has a partition which is no more: else nobody could begin until it is too old."""
+    for change in (volumes.add, volumes.remove):
+        change(chain.store, "archive")
+        chain.show()
+        another = Further(chain.store, tmp_path / change.__name__, host=THIRD, above=chain.cascade)
+        another.create()
+        assert {path.name for path in (another.root / "partitions").iterdir()} == set(chain.store.partitions)
+
+
 def test_it_cannot_have_what_the_one_before_it_lacks(parts: Chain, tmp_path: Path) -> None:
     """It hears which machine has it, and nothing is made."""
     for name, said in (("large", "NOT PROTECTED: partition large is only on mail.example.org"),

@@ -12,6 +12,7 @@ from store.delivery import durable
 from store.delivery.commit import Target
 from store.errors import Problem, StoreError
 from store.opening import make_empty_store
+from store.partitions import volumes
 from store.snapshots import taking
 from store.standby import promotion, standbystate, succession
 from store.standby.source import fileanswers
@@ -49,6 +50,17 @@ def test_seeding_goes_on_where_it_was_cut_off(store: Store, standby: Standby) ->
     assert [done for what, done in again if what == "message files" and done] == []
     with closing(promoted(standby)) as other:
         is_equal(store, other)
+
+
+def test_a_partition_has_been_added_or_removed_since_the_snapshot(store: Store, standby: Standby, tmp_path: Path
+                                                                  ) -> None:
+    """Another snapshot is made: else nobody could begin until that one is too old."""
+    standby.create()
+    for change in (volumes.add, volumes.remove):
+        change(store, "archive")
+        another = Standby(store, tmp_path / change.__name__)
+        another.create()
+        assert {path.name for path in (another.root / "partitions").iterdir()} == set(store.partitions)
 
 
 def test_a_message_that_is_being_received_at_the_beginning(store: Store, standby: Standby) -> None:
