@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 
 from store.errors import Problem, StoreError
+from store.partition.marks import STANDBY
 
 NO_ROOM = 75            # of a command that the server does again: it is to be tried again (EX_TEMPFAIL of sysexits.h)
 SHOWN = 3               # words that are proposed
@@ -22,8 +24,11 @@ class Failure(Exception):
         self.status = status
 
 
-def no_server(root: object) -> Failure:
+def no_server(root: Path) -> Failure:
     """Of a command that needs a running server."""
+    if (root / STANDBY).exists():
+        return Failure(f"{root} is a standby: no server runs there, and what follows reads the configuration when it "
+                       "begins: systemctl restart onecopy-standby", 1)
     return Failure(f"no server runs on {root}: onecopy serve, or systemctl start onecopy, starts it", 1)
 
 

@@ -13,7 +13,7 @@ from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
 from store.errors import Problem, StoreError
 from store.partition.messagefiles import FEW_FOLDERS, SPARE, MessageFiles, sync_file_system
-from store.standby.copyformat import FILES, Listed, Sent, is_small
+from store.standby.copyformat import FILES, FOLDERS, Listed, Sent, is_small
 from store.standby.sourcepeer import SourcePeer
 
 Progress = Callable[[str, int, int], None]      # what is done, octets of it, out of how many (0: nobody knows)
@@ -36,10 +36,13 @@ class FileCopies:
     def all(self, progress: Progress) -> None:
         """Have every message file that is there now. What is here already is not sent. Raises StoreError, OSError."""
         staged = self.source.staged(self.folder.name)       # what gets its place from now on is in a folder
-        for some in chain([staged], self.source.all_files(self.folder.name)):
+        octets = 0
+        for some, folders in chain([(staged, 0)], self.source.all_files(self.folder.name)):
             wanted = [each for each in some if not self._is_here(each)]
+            octets += sum(each.size for each in wanted)
+            total = octets * FOLDERS // folders if folders else 0       # digests are spread evenly over the folders
             for _ in self.fetch([evolve(each, size=0, time=0) for each in wanted]):
-                progress("message files", self.octets, 0)
+                progress("message files", self.octets, total)
         sync_file_system(self.folder)       # what was here, too: whoever brought that may have been cut off
         self._settled()
 

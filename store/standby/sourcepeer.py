@@ -219,15 +219,15 @@ class SourcePeer:
         return self._ask({"op": "copy database", "snapshot": snapshot, "environment": environment, "file": file,
                           "at": at}).octets
 
-    def all_files(self, partition: str) -> Iterator[list[Listed]]:
-        """All message files, some folders at a time."""
+    def all_files(self, partition: str) -> Iterator[tuple[list[Listed], int]]:
+        """All message files, some folders at a time, and how many folders these and the ones before are."""
         folder = 0
         while folder < FOLDERS:
             said = self._ask({"op": "copy list", "partition": partition, "folder": folder})
             with self._understood():
                 folder = said.number("next", folder + 1, FOLDERS + 1)
                 found = read_list(said.octets)
-            yield found
+            yield found, min(folder, FOLDERS)
 
     def staged(self, partition: str) -> list[Listed]:
         """The message files that have not got their places yet."""

@@ -31,7 +31,7 @@ def greet_caller(wire: Wire, names: Collection[str], peers: Collection[str], ful
     elif caller not in names:
         refused = f"the certificate does not name {caller!r}"
     elif caller not in peers:
-        refused = f"{caller!r} is not among exchange.peers"
+        refused = f"{caller!r} is not among exchange.peers or exchange.standbys"
     elif full:
         refused = full
     wire.write(encode({"refused": refused}))

@@ -78,9 +78,9 @@ class Session:
                 self._do(action, message)
         except Ended as end:
             if end.args:
-                log.warning("user move with %s: %s", self.host, end)
+                log.warning("back end %s: %s", self.host, end)
         except BadMessage as error:
-            log.error("user move with %s: %s", self.host, error)
+            log.error("back end %s: %s", self.host, error)
         finally:
             self._leave()
             self.wire.close()
@@ -112,7 +112,7 @@ class Session:
             if unanswered:
                 self._failed = refusal
                 return
-            log.info("user move with %s: %s: %s", self.host, message.fields["op"], refusal)
+            log.info("back end %s: %s: %s", self.host, message.fields["op"], refusal)
             self._write(encode(said_of(refusal)))
             return
         if not unanswered:

@@ -233,7 +233,7 @@ def test_a_caller_whose_certificate_has_another_name(store: Store, tmp_path: Pat
     there = place(tmp_path, TWO, authority.file, authority.back_end(TWO))
     with pytest.raises(StoreError, match="refuses this back end: the certificate does not name 'one.example.org'"):
         calls(store, there, place(tmp_path, ONE, authority.file, make(tmp_path, authority)))
-    assert refusals(caplog) == ["user move: a call from 127.0.0.1 is refused: the certificate does not name "
+    assert refusals(caplog) == ["back ends: a call from 127.0.0.1 is refused: the certificate does not name "
                                 "'one.example.org'"]
 
 

@@ -104,7 +104,7 @@ def changing_bar(*, octets: bool) -> Iterator[Callable[[str, int, int], None]]:
         def tell(what: str, done: int, total: int) -> None:
             what = printable(what)
             if progress.tasks[0].description != what:
-                progress.reset(task, total=total, description=what)
-            progress.update(task, completed=done, total=total)
+                progress.reset(task, description=what)
+            progress.update(task, completed=done, total=total or None)      # None: nobody knows
 
         yield tell

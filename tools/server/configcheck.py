@@ -108,7 +108,8 @@ def _no_store(root: Path) -> Finding:
                                      "reconstruct --all makes one")
     if not os.access(root if root.exists() else above, os.W_OK):
         return Finding("root", True, f"there is no store in {root}, and this user cannot make one there")
-    return Finding("root", False, f"there is no store in {root} yet: onecopy serve --create makes one, or onecopy init")
+    return Finding("root", False, f"there is no store in {root} yet: onecopy serve --create makes one, or onecopy "
+                                  "init; onecopy standby create makes a standby")
 
 
 def _user_name(uid: int) -> str:

@@ -29,7 +29,7 @@ from store.errors import StoreError, in_words
 from store.net import controlchannel
 from store.news import changeboard
 from store.partition import processes as process_registry
-from store.partition.marks import SUCCESSION
+from store.partition.marks import SUCCESSION, require_no_standby
 from store.readonly import readingcopy, volumestate
 from store.settings import Settings
 from tools.cli.later import Later
@@ -220,6 +220,7 @@ class Supervisor:
         root, had_copy, before = self.config.root, self._copy is not None, set(self._reading)
         self._let_go()
         if not is_store(root):
+            require_no_standby(root)            # one that is not whole yet
             raise Failure(f"There is no store in {root}; `onecopy init` makes one")
         cache = self.config.settings("store", Settings).cache
         while self._copy is None and (why := volumestate.unwritable(root).get(volumestate.LIST)):

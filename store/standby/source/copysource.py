@@ -372,8 +372,7 @@ class Source:
             if self._is_new(small):
                 return number, envs, seen, first
             if member is not None:
-                member.is_sent(number)
-                member.has(number)
+                member.has_all(number)
             if left <= 0:
                 return number, envs, seen, first
 

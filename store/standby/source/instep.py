@@ -125,6 +125,13 @@ class Member:
                 self.joined = time.monotonic_ns()
                 self._be(Step.FOLLOWS if self.asked is None else Step.JOINING, "")
 
+    def has_all(self, number: int) -> None:
+        """There is nothing that it could be sent: it has all of that moment."""
+        trip = self.trip
+        self.is_sent(number)
+        self.has(number)
+        self.trip = trip            # nothing has been anywhere
+
     def is_sent(self, number: int) -> None:
         """All of that moment."""
         self.sent, self._sent_at, self._sent_time = number, time.monotonic(), time.time()
@@ -156,17 +163,28 @@ class Member:
     def _be(self, step: Step, why: str) -> None:
         if step is not self.step:
             before, self.step = self.step, step
-            if self.asked is None:
-                log.info("the standby %s: %s %s", self.host, step.value, why)
-            elif step is Step.AWAY:
-                log.warning("the standby %s is away (%s): %s", self.host, why,
-                            "what it has is not changed until it is back" if self.group.refuse else
-                            "answers do not wait for it")
+            if step is Step.AWAY:
+                self._tell_away(why)
+            elif self.asked is None:
+                log.info("the standby %s", f"{self.host} {step.value} {why}".rstrip())
             elif step is Step.IN_STEP:
                 log.warning("the standby %s is in step: answers wait for it", self.host)
             else:
                 log.info("the standby %s joins, it was %s", self.host, before.value)
         self.group.publish()
+
+    def _tell_away(self, why: str) -> None:
+        if self.asked is None:
+            log.info("the standby %s is away (%s)", self.host, why)
+        else:
+            log.warning("the standby %s is away (%s): %s", self.host, why,
+                        "what it has is not changed until it is back" if self.group.refuse else
+                        "answers do not wait for it")
+
+    def begins(self) -> None:
+        """The server does, and nobody has heard of it yet."""
+        if self.asked is not None:
+            self._tell_away("it has not connected since the server has begun")
 
 
 @define(eq=False)
@@ -194,6 +212,8 @@ class InStep:
             group.members[host] = Member(host, asked, group)
             group.members[host].unprotected = list(before.get(host, {}).get("unprotected", ()))
         group.publish()
+        for each in group.members.values():
+            each.begins()
         group.note()            # so that nobody who asks just now hears that there are none
         threading.Thread(target=group._watch, name="standby-watch", daemon=True).start()
         return group

@@ -57,6 +57,26 @@ def test_all_that_was_done_is_there(store: Store, standby: Standby) -> None:
         assert check(other) == []
 
 
+@pytest.mark.parametrize(("refuse", "text"), [(True, "is not changed until it is back"), (False, "do not wait for it")])
+def test_the_log_says_from_the_first_moment_that_it_is_away(store: Store, standby: Standby, refuse: bool, text: str,
+                                                           caplog: pytest.LogCaptureFixture) -> None:
+    """Who starts the server without it reads why mail is refused, or that answers go on alone."""
+    with synchronous(store, standby, refuse=refuse):
+        assert [each.levelname for each in caplog.records if f"{HOST} is away (it has not connected" in each.message
+                and text in each.message] == ["WARNING"]
+
+
+def test_the_last_round_is_one_that_brought_something(store: Store, standby: Standby) -> None:
+    """While nothing comes, what the first machine knows by itself is no round trip."""
+    standby.create()
+    with synchronous(store, standby), standby.in_step() as follower:
+        member, = standby.group.members.values() if standby.group is not None else ()
+        deliver(store, b"Subject: one\r\n\r\n", str(INBOX))
+        member.trip = 5.0
+        member.has_all(member.sent + 1)
+        assert member.trip == 5.0 and follower.step
+
+
 def test_who_waits_is_woken_once(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each time wakes a process that serves clients."""
     standby.create()

@@ -19,6 +19,7 @@ from store.standby.source import fileanswers
 from store.standby.sourcepeer import SourcePeer
 from store.store import Store
 from tests.support.stores.standbypair import INBOX, Standby, is_equal, promoted, work
+from tests.support.stores.stores import deliver
 
 pytestmark = [pytest.mark.long, pytest.mark.few_folders]
 
@@ -61,6 +62,21 @@ def test_a_partition_has_been_added_or_removed_since_the_snapshot(store: Store, 
         another = Standby(store, tmp_path / change.__name__)
         another.create()
         assert {path.name for path in (another.root / "partitions").iterdir()} == set(store.partitions)
+
+
+def test_how_much_is_to_come_is_told(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as the folders that were listed let one think: what is here already does not count."""
+    for number in range(60):
+        deliver(store, b"Subject: %d\r\n\r\n%b" % (number, b"x" * 10_000), str(INBOX))
+    store.partitions["primary"].files.drop_staged_names()
+    for at_once, close in ((4096, 0), (256, 400_000)):
+        monkeypatch.setattr(fileanswers, "AT_ONCE", at_once)
+        told = list[tuple[str, int, int]]()
+        Standby(store, standby.root.with_name(str(at_once))).create(lambda *each, told=told: told.append(each))
+        known = [(done, total) for what, done, total in told if what == "message files" and total]
+        last, total = known[-1]
+        assert total == last > 600_000
+        assert all(abs(each - total) <= close for _, each in known[len(known) // 2:])
 
 
 def test_a_message_that_is_being_received_at_the_beginning(store: Store, standby: Standby) -> None:

@@ -140,7 +140,7 @@ def test_a_caller_has_a_name_of_its_certificate():
 @pytest.mark.parametrize(("names", "known", "text"), [
     ({TWO}, {ONE, TWO}, "the certificate does not name 'one.example.org'"),
     (set(), {ONE}, "the certificate does not name 'one.example.org'"),
-    ({ONE}, {TWO}, "'one.example.org' is not among exchange.peers")])
+    ({ONE}, {TWO}, "'one.example.org' is not among exchange.peers or exchange.standbys")])
 def test_a_caller_by_another_name_is_refused_and_reads_why(names, known, text):
     mine, theirs = greet(names, known, ONE)
     assert isinstance(mine, Refused) and str(mine) == f"it refuses this back end: {text}"

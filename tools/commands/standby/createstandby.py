@@ -7,7 +7,7 @@ from store.standby import seeding, standbyprocess, standbystate
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.output import print_json
 from tools.cli.progressbar import changing_bar
-from tools.commands.standby.sourceconnection import connect, read_address, written
+from tools.commands.standby.sourceconnection import connect, disk_here, read_address, written
 
 
 def add(parser: Parsers) -> None:
@@ -30,7 +30,7 @@ def create(invocation: Invocation) -> int:
     """onecopy standby create"""
     arguments, root = invocation.arguments, invocation.config.root
     seeding.require_empty(root)
-    with (contextlib.closing(connect(invocation, arguments.source, arguments.rate)) as source,
+    with (disk_here(root), contextlib.closing(connect(invocation, arguments.source, arguments.rate)) as source,
           standbyprocess.alone(root)):
         state = seeding.begin(root, source, written(arguments.source), arguments.only)
         with changing_bar(octets=True) as progress:

@@ -17,7 +17,14 @@ from store.standby.cascade.cascade import Cascade
 from store.standby.cascade.cascadesource import CascadeSource
 from store.standby.longfollowing import LongFollowing
 from tools.cli.invocation import Invocation, Parsers, typed
-from tools.commands.standby.sourceconnection import connect, log_to_standard_error, own_place, read_address, written
+from tools.commands.standby.sourceconnection import (
+    connect,
+    disk_here,
+    log_to_standard_error,
+    own_place,
+    read_address,
+    written,
+)
 from tools.server.control.backendlink import Address, Listener
 from tools.server.process import sockets
 from tools.server.process.accepting import Spares
@@ -43,7 +50,7 @@ def follow(invocation: Invocation) -> int:
     log_to_standard_error()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    with standbyprocess.alone(root):
+    with disk_here(root), standbyprocess.alone(root):
         if (other := invocation.arguments.source) is not None:
             with contextlib.closing(connect(invocation, other)) as source:
                 state = seeding.go_over(root, source, written(other))

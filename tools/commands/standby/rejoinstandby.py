@@ -192,13 +192,13 @@ def _said(found: Stranded) -> dict[str, Any]:
 
 def _print(said: dict[str, Any]) -> None:
     if said["partitions"]:
-        print("Partitions that are only here, and brought whole:")
+        print("Partitions that are only here, and to be brought whole:")
         print_table(said["partitions"], ("partition", "mailboxes", "messages", "octets"), ("octets",))
     if said["mail"]:
-        print("Only here, and brought:")
+        print("Only here, and to be brought:")
         print_table(said["mail"], ("mailbox", "uid", "size", "digest"), ("size",))
     if said["done"]:
-        print("Done only here, and not done again there:")
+        print("Done only here, and not to be done again there:")
         print("".join(f"  {printable(each)}\n" for each in said["done"]), end="")
     if not said["mail"] and not said["done"] and not said["partitions"]:
         print("Nothing is only here.")
@@ -215,4 +215,4 @@ def _show(invocation: Invocation, said: dict[str, Any]) -> None:
         for each in said["refused"]:
             print(f"not taken: {printable(each)}")
         if said["aside"]:
-            print(f"What was not brought is in {said['aside']}")
+            print(f"What else was only here is listed, or kept, in {said['aside']}")

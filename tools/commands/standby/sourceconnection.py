@@ -1,6 +1,9 @@
 """The connection of a standby to the one that it follows, as the commands make it."""
 
+import contextlib
 import logging
+from collections.abc import Iterator
+from pathlib import Path
 
 from attrs import evolve
 
@@ -18,6 +21,16 @@ def read_address(text: str) -> Address:
         raise ValueError("not HOST:PORT, or HOST=ADDRESS:PORT")
     name = host if equals else address
     return Address(name.lower(), address.strip("[]"), int(port))
+
+
+@contextlib.contextmanager
+def disk_here(root: Path) -> Iterator[None]:
+    """What the disk of this standby refuses is said as that. Raises Failure."""
+    try:
+        yield
+    except OSError as error:
+        raise Failure(f"{error.filename or root}: {error.strerror or error}. What this standby has noted stays whole: "
+                      "type it again when that is mended", 1) from error
 
 
 def written(address: Address) -> str:

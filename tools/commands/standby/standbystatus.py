@@ -1,6 +1,7 @@
 """onecopy standby status"""
 
 import time
+from pathlib import Path
 from typing import Any
 
 from store.errors import Problem, StoreError
@@ -10,6 +11,7 @@ from store.standby.reading import readingcopies
 from store.standby.source import instep
 from store.standby.source.instep import Step
 from store.standby.standbystate import FOLLOWING, host_of
+from tools.cli.controlclient import is_up
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.output import print_facts, print_json, size, when
 from tools.cli.storeaccess import is_store
@@ -31,7 +33,7 @@ def status(invocation: Invocation) -> int:
     root = invocation.config.root
     state = standbystate.read(root)
     if state is None and (served := instep.seen(root)):
-        return _served(served, succession.read(root).contender, as_json=invocation.arguments.json)
+        return _served(root, served, as_json=invocation.arguments.json)
     if state is None and is_store(root):
         raise StoreError(Problem.NO_STORE, f"{root} is no standby (onecopy standby create makes one), and its server "
                                            "has not told of any standby yet: exchange.standbys names them")
@@ -62,8 +64,9 @@ def status(invocation: Invocation) -> int:
         print_facts({"follows": f"{state.host} ({state.address})" if not through else
                      f"{state.host}, through {through} ({state.address})", "process": process or "none",
                      "behind": "nobody knows" if behind is None else f"{behind:.1f} s",
-                     **({"answers there": WAIT[seen["step"]]} if seen.get("step") in WAIT else {}),
-                     "has the store of": when(state.moment), "logs to apply": size(applying.waiting(state)),
+                     **({"answers there": WAIT[seen["step"]]} if process and seen.get("step") in WAIT else {}),
+                     "newest change": when(state.moment) if state.moment else "not all is here yet",
+                     "logs to apply": size(applying.waiting(state)),
                      **({} if reading is None else {"is read as of": f"{when(reading[1].moment)}, " + (
                          f"served by {serves}" if serves else "not served")}),
                      "protects": ", ".join(found["partitions"]) if state.others else "all partitions",
@@ -75,14 +78,18 @@ def status(invocation: Invocation) -> int:
     return int(bool(trouble) or behind is None or behind > LATE)
 
 
-def _served(found: dict[str, Any], contender: str, *, as_json: bool) -> int:
+def _served(root: Path, found: dict[str, Any], *, as_json: bool) -> int:
     """At the one that serves: each of its standbys. 1 when one does not follow, or is not in step and should be, or
-    another machine was promoted besides."""
-    now, wrong = time.time(), bool(contender)
+    another machine was promoted in its place or besides, or no server runs."""
+    known, runs = succession.read(root), is_up(root)
+    wrong = bool(known.contender or known.successor or not runs)
     if as_json:
-        print_json({**found, "contender": contender})
-    elif contender:
-        print(succession.contested("this machine", contender))
+        print_json({**found, "contender": known.contender, "successor": known.successor, "runs": runs})
+    elif known.successor:
+        print(succession.superseded(known.successor, known.contender))
+    elif known.contender:
+        print(succession.contested("this machine", known.contender))
+    age = time.time() - found["time"]
     for host, each in sorted(found["standbys"].items()):
         wrong = wrong or each["step"] not in (Step.FOLLOWS.value, Step.IN_STEP.value)
         if not as_json:
@@ -94,9 +101,9 @@ def _served(found: dict[str, Any], contender: str, *, as_json: bool) -> int:
                          "answers": _answers(each, refuse=found["refuse"])})
             for name in each.get("unprotected", ()):
                 print(f"NOT PROTECTED by {host}: partition {name}")
-    if now - found["time"] > LATE and not as_json:
-        print(f"This was noted {now - found['time']:.0f} s ago: the server does not run")
-    return int(wrong or now - found["time"] > LATE)
+    if not as_json and (not runs or age > LATE):
+        print(f"This was noted {age:.0f} s ago" + ("" if runs else ": the server does not run"))
+    return int(wrong or age > LATE)
 
 
 def _answers(each: dict[str, Any], *, refuse: bool) -> str:

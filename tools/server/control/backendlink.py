@@ -97,7 +97,7 @@ class Place:
         """Call another back end. Raises StoreError UNAVAILABLE."""
         peer = self.peers.get(host) or self.standbys.get(host)
         if peer is None:
-            raise StoreError(Problem.NO_PERMISSION, f"{host} is not among exchange.peers")
+            raise StoreError(Problem.NO_PERMISSION, f"{host} is not among exchange.peers or exchange.standbys")
         try:
             connection = socket.create_connection((peer.address, peer.port), self.greeting_time)
         except OSError as error:
@@ -303,21 +303,21 @@ class Listener:
                     log.warning("a call from %s is ended, at whose other end nobody is: it calls again", named)
                     _cut_off(each)
             if host:
-                log.debug("user move: %s calls from %s", host, address)
+                log.debug("back ends: %s calls from %s", host, address)
                 wire.limit(place.settings.timeout)
                 self.answer(wire, host, place)
             else:
-                log.warning("user move: %s calls from %s, and too many do", named, address)
+                log.warning("back ends: %s calls from %s, and too many do", named, address)
         except (Refused, BadMessage) as error:
-            log.warning("user move: a call from %s is refused: %s", address, error)
+            log.warning("back ends: a call from %s is refused: %s", address, error)
         except (Ended, ConnectionError, TimeoutError, ssl.SSLEOFError) as error:
-            log.info("user move: a call from %s: %s", address, error or "it was ended")
+            log.info("back ends: a call from %s: %s", address, str(error) or "it was ended")
         except ssl.SSLError as error:
-            log.warning("user move: a call from %s is refused: %s", address, reason(error))
+            log.warning("back ends: a call from %s is refused: %s", address, reason(error))
         except (OSError, Failure) as error:
-            log.error("user move: a call from %s cannot be answered: %s", address, error)
+            log.error("back ends: a call from %s cannot be answered: %s", address, error)
         except Exception:
-            log.exception("user move: a call from %s", address)
+            log.exception("back ends: a call from %s", address)
         finally:
             with self._lock:
                 self._known.pop(caller, None)
