@@ -16,6 +16,7 @@ from mboxlist.engine.secondcopy import State
 from store.errors import Problem, StoreError
 from store.standby.sourcepeer import SourcePeer
 from store.store import Store
+from store.usermove.peer import Peer
 from tests.support.faults.planted import Faults
 from tests.support.servers.certificates import Authority, showing
 from tests.support.stores.movepair import LIMIT, ONE, TWO, make_back_end
@@ -163,6 +164,33 @@ def test_a_call_whose_other_end_is_gone_makes_way_for_the_next(
             with pytest.raises(StoreError):
                 slow.look("alice", "primary")
         slow.close()
+
+
+@pytest.mark.parametrize("host", [ONE, THREE])
+def test_calls_whose_other_end_is_gone_take_nobodys_place(
+        store: Store, tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    """A machine that has lost its power holds all its places, and perhaps all that there are: it and the others are let
+    in when it is back. A call that lives is ended for nobody."""
+    there = place(tmp_path, TWO, authority.file, authority.back_end(TWO))
+    there = evolve(there, settings=evolve(there.settings, connections=2))
+    with listening(store, there) as (listener, port):
+        def connected(name: str) -> Peer:
+            here = place(tmp_path, name, authority.file, authority.back_end(name), port)
+            peer = here.connect(TWO)
+            peer.look("alice", "primary")
+            return peer
+
+        with contextlib.ExitStack() as calls_of_one:
+            first, second = (calls_of_one.enter_context(contextlib.closing(connected(ONE))) for _ in range(2))
+            with pytest.raises(StoreError):
+                connected(host)
+            second.look("alice", "primary")
+            gone = set(list(listener._known)[:1])
+            monkeypatch.setattr(backendlink, "_is_dead", lambda connection: connection in gone)
+            with contextlib.closing(connected(host)):
+                second.look("alice", "primary")
+                with pytest.raises(StoreError):
+                    first.look("alice", "primary")
 
 
 def test_nothing_leaves_in_the_clear_when_a_caller_is_cut_off(

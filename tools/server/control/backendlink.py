@@ -279,6 +279,20 @@ class Listener:
             self._threads = {each for each in self._threads if each.is_alive()} | {thread}
         thread.start()
 
+    def _has_room(self, host: str, most: int) -> bool:
+        """Whether there is a place for one more call from that one. It has begun anew: so its calls at whose other end
+        nobody is end, and what they hold is free; where no place is, those of others, too. For who has the lock."""
+        for is_meant in (host.__eq__, host.__ne__):
+            for each, (other, _) in list(self._known.items()):
+                if is_meant(other) and _is_dead(each):
+                    log.warning("a call from %s is ended, at whose other end nobody is: it calls again", other)
+                    _cut_off(each)
+                    del self._known[each]
+                    self._open.discard(each)
+            if len(self._known) < most:
+                return True
+        return False
+
     def _serve(self, caller: socket.socket, address: str, surplus: bool) -> None:
         host, place = "", self.place
         try:
@@ -295,13 +309,8 @@ class Listener:
             with self._lock:
                 if place is not self.place:
                     raise Refused("the configuration has changed meanwhile")
-                dead = list[socket.socket]()
-                if len(self._known) < place.settings.connections:
+                if self._has_room(named, place.settings.connections):
                     host, self._known[connection] = named, (named, wire)
-                    dead = [each for each, (other, _) in self._known.items() if other == named and _is_dead(each)]
-                for each in dead:                       # it has begun anew: what its old calls hold is free now
-                    log.warning("a call from %s is ended, at whose other end nobody is: it calls again", named)
-                    _cut_off(each)
             if host:
                 log.debug("back ends: %s calls from %s", host, address)
                 wire.limit(place.settings.timeout)
