@@ -30,7 +30,7 @@ from store.standby import promotion, succession
 from store.standby.applying import distance
 from store.standby.copyformat import LISTED, SENT_OCTETS, SMALL, TOP, Listed, Packing, further_of, pack_list, positions
 from store.standby.source.fileanswers import Answer, FileAnswers
-from store.standby.source.instep import LOOK_FOR_NEWS, Member, Step
+from store.standby.source.instep import LONGEST_LOOK, LOOK_FOR_NEWS, Member, Step
 from store.standby.source.quickanswers import QuickAnswers, octets_of, open_message
 from store.standby.succession import Lineage, Other, contested
 from store.store import Store
@@ -344,10 +344,12 @@ class Source:
 
     def _news(self, known: dict[str, Position], small: dict[str, Any], seconds: float
               ) -> tuple[int, dict[str, Env], tuple[dict[str, Position], float], dict[str, int]]:
-        """Wait until there is more, or for so long: the moment before that was looked for, the environments that there
+        """Wait until there is more, or for so long. Who waits for an answer wakes us; for what nobody waits for we look
+        less and less often while nothing comes. The moment before that was looked for, the environments that there
         were after it, where their logs end and the time, and the first log files that recovery needed before."""
         member, deadline = self.member, time.monotonic() + seconds
         asked = None if member is None else member.asked
+        pause = LOOK_FOR_NEWS
         waits = asked is not None and member is not None and member.step is Step.IN_STEP and not asked.is_awaited(
             member.number)              # nobody does: there is nothing yet, or it need not go at once
         if seconds and asked is None:
@@ -356,7 +358,8 @@ class Source:
             left = deadline - time.monotonic()
             if waits and left > 0:
                 if asked is not None:
-                    asked.wait(min(LOOK_FOR_NEWS, left))
+                    asked.wait(min(pause, left))
+                    pause = min(2 * pause, LONGEST_LOOK)
                 else:
                     time.sleep(min(ROUND, left))
             waits = True

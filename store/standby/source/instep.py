@@ -28,7 +28,8 @@ log = logging.getLogger(__name__)
 SEEN = "standbys"           # in `run/`: what was noted last
 NOTE_SECONDS = 1.0          # between two notes
 LOOK = 0.2                  # seconds between two looks whether a standby is silent
-LOOK_FOR_NEWS = 0.05        # seconds between two looks for news that nobody waits for
+LOOK_FOR_NEWS = 0.05        # seconds between two looks for news that nobody waits for; twice as many after each look
+LONGEST_LOOK = 0.5          # that finds none, up to so many
 
 
 class Step(Enum):
