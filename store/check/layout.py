@@ -62,9 +62,9 @@ STORE = {
     "mboxlist": _rules((_ENVIRONMENT, FILE)),
     "partitions": _rules((r"[^/]+", ANY)),
     "snapshots": _rules((r"\d{8}T\d{6}Z(\.[a-z]+)?|\.scratch", FOLDER), (r"[a-z]+(\.new)?", FILE), (r"[^/]+/.+", ANY)),
-    "run": _rules((r"inside|news|control|second|sessions|operations", FOLDER),
+    "run": _rules((r"inside|news|control|second|sessions|operations|standby-unknown", FOLDER),
                   (r"(news|control|second)/[^/]+", SOCKET),
-                  (r"inside/[^/]+|sessions/[0-9a-f]{16}\.[0-9a-f]{64}(\.new|\.challenge)?|operations/[0-9a-f]{32}(\.new)?|"
+                  (r"(inside|standby-unknown)/[^/]+|sessions/[0-9a-f]{16}\.[0-9a-f]{64}(\.new|\.challenge)?|operations/[0-9a-f]{32}(\.new)?|"
                    r"[a-z0-9][a-z0-9._-]*", FILE)),
     "tls": _rules((r".+", ANY)),
     "transcripts": _rules((r"\d{8}T\d{6}Z-[a-z0-9]+-[0-9a-f]+-[0-9a-f]+-\d+\.txt", FILE)),

@@ -8,8 +8,19 @@ import pytest
 
 from tests.conftest import MEMORY
 from tests.support.clients.clients import Mail
+from tests.support.stores import everyfile
 
 ACCOUNTS = 24           # as many as the tests take: each costs the hash of a password
+
+
+@pytest.fixture(scope="module", autouse=True)
+def every_file_is_described(request: pytest.FixtureRequest) -> Iterator[None]:
+    """In docs/reference/files.md: of modules that are marked, whose servers' stores have nothing that a test has put
+    there."""
+    everyfile.NOWHERE.clear()
+    yield
+    if request.node.get_closest_marker("every_file"):
+        assert sorted(everyfile.NOWHERE) == [], "tools/reference/filepage.py lacks these"
 
 
 @pytest.fixture(scope="module")

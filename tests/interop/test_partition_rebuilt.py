@@ -14,6 +14,8 @@ from tests.support.readers import trace
 from tests.support.servers.server import PASSWORD, Server
 from tests.support.stores import messages
 
+pytestmark = pytest.mark.every_file
+
 SENDER = "sender@example.org"
 MAILS = 30
 

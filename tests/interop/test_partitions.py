@@ -6,6 +6,8 @@ import subprocess
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from tests.support.clients.imap import Imap
 from tests.support.clients.lmtp import Lmtp
 from tests.support.clients.mailing import Mail
@@ -13,6 +15,8 @@ from tests.support.processes import wait
 from tests.support.readers import trace
 from tests.support.servers.server import PASSWORD, PROGRAM, Server
 from tests.support.stores import messages
+
+pytestmark = pytest.mark.every_file
 
 SENDER = "sender@example.org"
 OLD = 100

@@ -22,6 +22,8 @@ from tests.support.readers import trace
 from tests.support.servers.server import PASSWORD, Server
 from tests.support.stores import messages
 
+pytestmark = pytest.mark.every_file
+
 SENDER = "sender@example.org"
 SIZE = 160 << 20
 LIMIT = 180          # seconds, far more than anything takes

@@ -30,6 +30,8 @@ from tests.support.servers.standbymachines import (
 )
 from tests.tools.server.test_administration import values
 
+pytestmark = pytest.mark.every_file
+
 STRANGER = "third.example.org"
 
 

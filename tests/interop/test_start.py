@@ -15,6 +15,8 @@ from tests.support.processes.ports import free_port
 from tests.support.servers.server import PASSWORD, Server
 from tests.support.stores import messages
 
+pytestmark = pytest.mark.every_file
+
 TIME = 180
 PORTS = ["imap_port", "imap_tls_port", "pop3_port", "pop3_tls_port", "lmtp_port"]
 

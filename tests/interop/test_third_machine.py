@@ -24,7 +24,7 @@ from tests.support.servers.standbymachines import (
     three_machines,
 )
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.every_file]
 
 LIMIT = 180
 

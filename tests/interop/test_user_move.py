@@ -25,6 +25,8 @@ from tests.support.servers.backends import HOSTS, MESSAGE_ID, Client, Relay, bod
 from tests.support.servers.certificates import showing
 from tests.support.servers.server import PROGRAM, Server
 
+pytestmark = pytest.mark.every_file
+
 USERS = [f"u{number:03}" for number in range(int(os.environ.get("MOVED_USERS", "4")))]
 BIG = len(USERS) > 50
 

@@ -8,7 +8,9 @@ from tools.reference.markdown import cell, code, page, table
 
 _WRITTEN = "Written by `onecopy man --markdown docs/reference` from the table in `tools/reference/filepage.py`."
 _WHERE = ("Paths begin in the folder of the store (`root`). All of it belongs to the user of the server, files with "
-          "mode 0600, folders with 0700; `onecopy check` finds what does not. `messages/` and `users/` of a partition "
+          "mode 0600, folders with 0700: nobody else can read any of it, and `onecopy check` finds what is otherwise. "
+          "Nothing here is to be deleted by hand but `set-aside`, and what is called `damaged` or `older`, once nobody "
+          "needs it; while no process has the store open, `run` may go, too. `messages/` and `users/` of a partition "
           "are what must not be lost: the rest is rebuilt from them ([recovery.md](../recovery.md)), or no mail needs "
           "it.")
 _ENVIRONMENT = (
@@ -21,6 +23,7 @@ _ENVIRONMENT = (
     ("suspect", "what Berkeley DB has found wrong: the next start reads everything before it believes anything"),
     ("clean", "sizes and times of the files after a clean end"),
     ("clean.before", "the same, while a start is under way"),
+    ("unclean", "the next start counts an unclean end: a promotion, or a snapshot that was put back, leaves it"),
     ("unlogged", "there are tables that were made without the log"),
     ("memory", "how the shared memory was made"),
     ("kept-log", "the first log file that the newest snapshot needs"),
@@ -55,6 +58,7 @@ _PARTITION = (
     ("arrivals.db", "deliveries of the last hours, to recognise one that comes again"),
     ("outbox.db", "events of messages that wait to be sent"),
     ("behind", "there while files `store.idx` of the partition may be older than the databases"),
+    ("uncached", "there while rows of `cache.db` may be missing after a rebuild"),
     ("portable.lock", "lock of who writes files `store.idx`"),
 )
 _RUN = (
@@ -69,6 +73,24 @@ _RUN = (
     ("run/second.lock", "locked as long as that process lives"),
     ("run/control/<process>", "socket: where a process of the server answers commands such as `onecopy connections`"),
     ("run/receivers.lock", "lock of who writes `receivers`"),
+    ("run/moving.lock", "lock of who moves mailboxes between partitions"),
+    ("run/limits.lock", "lock of who changes the limits of a user"),
+    ("run/pop3.lock", "locks of the maildrops that POP3 sessions have"),
+    ("run/pop3.logins", "when users have logged in by POP3, where they may do so only so often"),
+    ("run/read-only", "partitions whose volumes take no writes, and where the copies of their databases are"),
+    ("run/standbys", "the standbys of this machine, as they were seen last"),
+    ("run/succession.lock", "lock of who changes `succession.json`"),
+    ("run/standby", "what a standby has seen last of the machine that it follows"),
+    ("run/standby.lock", "lock of the process that follows"),
+    ("run/standby.pid", "its number"),
+    ("run/standby-tables.lock", "lock of who changes the tables of a standby, or has them stay as they are"),
+    ("run/standby-unknown/<name>", "message files of a partition that the tables of a standby do not know: they go"),
+    ("run/further-standbys", "who follows this standby, as they were seen last"),
+    ("run/reading.lock", "lock of the process that serves copies of a standby for reading"),
+    ("run/reading.pid", "its number"),
+    ("run/reading-copies", "where there are copies for reading: no message file goes that they may know"),
+    ("run/reading-copies.lock", "lock of who writes that"),
+    ("run/copy-<id>.lock", "lock of who makes a copy for reading in a folder"),
     ("run/expire.json", "what the last round of expiry did"),
     ("run/former-logins", "digests of who has logged in from where: guesses from elsewhere are slowed first"),
     ("run/operations/<id>", "what became of an operation of the API that was answered 202"),
@@ -78,6 +100,8 @@ _RUN = (
 _STORE = (
     ("tls/certificate.pem", "the certificate that the first start made, if `tls.certificate` names no other"),
     ("tls/key.pem", "its key"),
+    ("tls/exchange/certificate.pem", "the certificate that `onecopy config certificate` has made for other back ends"),
+    ("tls/exchange/key.pem", "its key"),
     ("snapshots/<time>/manifest.json", "a snapshot: what it has, and how large; copies of the databases lie beside it"),
     ("snapshots/lock", "lock of who makes or removes one"),
     ("snapshots/failed", "why the last one could not be made"),
@@ -104,10 +128,13 @@ _STORE = (
     ("front-secret", "what nginx must know to ask who logs in"),
     ("generations/<name>", "which state of each folder of databases was the last, so that an older copy is recognised"),
     ("restoring.json", "a snapshot is being put back"),
+    ("reconstruct/<path>", "databases that are being made anew, beside those that they replace"),
     ("reconstruct/in-place.json", "all databases are being rebuilt"),
     ("read-only", "it is a copy of the store that is named in it, for reading"),
     ("without-files", "it is a copy of databases alone"),
     ("set-aside/<number>/<path>", "what stood where something else belongs: nothing is thrown away"),
+    ("mboxlist.damaged-<stamp>/<path>", "the list when it was damaged, as it was: another was made in its place"),
+    ("mboxlist.older-<stamp>/<path>", "one that somebody had put back from an earlier time, likewise"),
 )
 _FILES = (
     ("messages/<x>/<xx>/<digest>", "a message, octet for octet, under the trace header of its first delivery; "
@@ -124,8 +151,25 @@ _FILES = (
     ("users/generation", "which state of the partition's databases was the last"),
     ("users/generation.list", "and of the list's"),
     ("expire.rules", "rules of expiry for the partition's mailboxes"),
+    ("set-aside/<number>/<path>", "what stood where something else belongs: nothing is thrown away"),
+    ("index.damaged-<stamp>/<path>", "databases that were damaged, as they were: others were made in their place"),
+    ("index.older-<stamp>/<path>", "databases that somebody had put back from an earlier time, likewise"),
     ("absent", "the partition is only on the machine that is named in it: see `onecopy standby create --partition`"),
     ("coming/<path>", "what has come of such a partition, until it is whole"),
+)
+_STANDBY = (
+    ("succession.json", "which of several machines may serve the store; without it two could, and mail be lost"),
+    ("standby.json", "whose standby it is, how much of each log it has on disk, and what is being done to it"),
+    ("standby.journal.<number>", "what has come and is not in its place yet"),
+    ("standby-followers.json", "who follows this standby"),
+    ("standby-copies/<id>/<path>", "the databases that a further standby begins with"),
+    ("promoted/<path>", "tables as they were at the promotion: what the earlier machine has besides is told by them"),
+    ("mboxlist.copy/<name>", "a new copy of the list, until all that belongs to it has come"),
+    ("partitions/<name>/index.copy/<name>", "that of a partition's databases"),
+    ("mboxlist.old/<name>", "the earlier state of the list, while the new one takes its place"),
+    ("partitions/<name>/index.old/<name>", "that of a partition's databases"),
+    ("partitions/<name>/messages.copy/<path>", "its message files that are here in another form"),
+    ("reading/<number>/<path>", "a copy of the standby for reading; its message files are links to the standby's"),
 )
 TITLED = (
     ("The store", _STORE),
@@ -133,6 +177,7 @@ TITLED = (
     ("A partition", tuple((f"partitions/<name>/{name}", what) for name, what in _FILES)),
     ("Databases of a partition", tuple((f"partitions/<name>/index/{name}", what)
                                        for name, what in (*_PARTITION, *_ENVIRONMENT))),
+    ("A standby, and who has one", _STANDBY),
     ("While processes run", _RUN),
 )
 _PATTERNS = {"path": ".+", "name": "[^/]+", "time": r"\d{8}T\d{6}Z[^/]*"}

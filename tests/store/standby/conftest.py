@@ -7,6 +7,7 @@ import pytest
 
 from store.check.wholecheck import check
 from store.store import Store
+from tests.support.stores.everyfile import nowhere_described
 from tests.support.stores.standbypair import Standby, work
 from tests.support.stores.stores import make_store
 from tests.support.stores.whole import random_store
@@ -20,6 +21,15 @@ def store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Store]:
     yield made
     assert check(made) == []
     made.close()
+
+
+@pytest.fixture(autouse=True)
+def every_file_is_described(tmp_path: Path) -> Iterator[None]:
+    """In docs/reference/files.md."""
+    yield
+    for root in tmp_path.iterdir():
+        if (root / "run").is_dir():
+            assert nowhere_described(root) == [], "tools/reference/filepage.py lacks these"
 
 
 @pytest.fixture

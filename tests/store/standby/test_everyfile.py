@@ -39,11 +39,11 @@ BY_LOGS = (r"mboxlist/.+\.db", r"mboxlist/log\..+", r"partitions/<name>/index/.+
            r"partitions/<name>/index/log\..+", r"partitions/<name>/messages/.+")
 # Files that each machine makes for itself, or does without, and why.
 NOT_FOLLOWED = {
-    r"mboxlist/(__db\..+|DB_CONFIG|tables|newest|opening|suspect|clean|clean\.before|unlogged|memory|kept-log)":
+    r"mboxlist/(__db\..+|DB_CONFIG|tables|newest|opening|suspect|clean|clean\.before|unclean|unlogged|memory|kept-log)":
         "of the databases as they are on one disk: each machine writes its own when it opens them",
-    r"partitions/<name>/index/(__db\..+|DB_CONFIG|tables|newest|opening|suspect|clean|clean\.before|unlogged|memory|"
-    r"kept-log)": "of the databases as they are on one disk: each machine writes its own when it opens them",
-    r"partitions/<name>/index/(behind|portable\.lock)":
+    r"partitions/<name>/index/(__db\..+|DB_CONFIG|tables|newest|opening|suspect|clean|clean\.before|unclean|unlogged|"
+    r"memory|kept-log)": "of the databases as they are on one disk: each machine writes its own when it opens them",
+    r"partitions/<name>/index/(behind|uncached|portable\.lock)":
         "of the user area, which a standby does not have: the promoted machine writes it anew",
     r"partitions/<name>/staging/.+": "a message there that is committed comes to its place in messages/",
     r"partitions/<name>/users/.+": "made of the databases: the promoted machine writes it; epochs come with answers",
@@ -60,8 +60,13 @@ NOT_FOLLOWED = {
     r"last-check": "what was found on the disks of one machine",
     r"generations/.+": "which state of the databases on this disk was the last",
     r"restoring\.json|reconstruct/.+": "no standby is answered while that goes on; what came of it is copied again",
+    r"succession\.json": "it comes with the answers to a standby's first question, of which it keeps its own record",
+    r"standby\.json|standby\.journal\.<number>|standby-followers\.json|standby-copies/.+|promoted/.+|reading/.+|"
+    r"mboxlist\.(copy|old)/.+|partitions/<name>/(index|messages)\.(copy|old)/.+":
+        "of one standby, or of one that was promoted",
     r"read-only|without-files": "of copies, which nobody follows",
-    r"set-aside/.+": "nothing of the store refers to it: it waits for an administrator, where it was found",
+    r"(partitions/<name>/)?(set-aside|(index|mboxlist)\.(damaged|older)-<stamp>)/.+|mboxlist\.(damaged|older)-.+":
+        "nothing of the store refers to it: it waits for an administrator, where it was found",
     r"receivers": "each server writes it from its own configuration, when it starts",
     r"(.+/)?[a-z-]*\.?lock": "a lock of processes that run on one machine",
 }
@@ -154,6 +159,8 @@ def test_rules_change_come_and_go(store: Store, standby: Standby) -> None:
         assert list(rules(standby.root)) == ["expire/example.org.rules"]
     assert sorted(path.name for path in (standby.root / "partitions" / "primary").iterdir() if path.is_file()) == [
         "HERE"]
+    (store.root / "partitions" / "primary" / "NOTES").unlink()
+    (standby.root / "partitions" / "primary" / "HERE").unlink()
 
 
 def test_rules_of_a_partition_that_is_added(store: Store, standby: Standby) -> None:

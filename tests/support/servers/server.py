@@ -15,6 +15,7 @@ from store.partition import filejournal
 from tests.support.processes import command, wait
 from tests.support.processes.environment import plain
 from tests.support.processes.ports import free_port
+from tests.support.stores import everyfile
 
 PROGRAM = Path(sys.executable).with_name("onecopy")
 PASSWORD = "secret"
@@ -103,9 +104,11 @@ class Server:
         self.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object = None, *_: object) -> None:
         if self._process is not None:
             self.kill()
+        if kind is None:
+            everyfile.NOWHERE.update(everyfile.nowhere_described(self.root))
 
     @property
     def pid(self) -> int:

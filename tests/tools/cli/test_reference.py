@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import socket
 from itertools import product
 from pathlib import Path
@@ -9,11 +10,14 @@ from pathlib import Path
 import pytest
 
 from imap.capabilities import AFTER_LOGIN, BASE, SOMETIMES, capabilities
+from mboxlist.names import MailboxName
 from store.check import layout
+from store.check.wholecheck import check
+from store.opening import open_store
 from store.snapshots import retention
 from store.userarea import writing
 from tests.support import ROOT
-from tests.support.stores import small
+from tests.support.stores import everyfile, small
 from tests.support.stores.stores import deliver, make_store
 from tools.reference import extensionpage, filepage, loglinepage
 
@@ -109,6 +113,18 @@ def test_the_check_takes_each_file_for_one_of_the_store(tmp_path: Path, monkeypa
     assert [finding for finding in found if "the folder is missing" not in str(finding)] == []
 
 
+def test_run_may_be_deleted_while_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page says so."""
+    small.few_folders(monkeypatch.setattr)
+    store = make_store(tmp_path / "store")
+    deliver(store, b"Subject: one\r\n\r\nhello\r\n", "user/alice/INBOX")
+    store.close()
+    shutil.rmtree(store.root / "run")
+    store = open_store(store.root, store.settings)
+    assert check(store) == [] and store.status(store.entry(MailboxName("alice", "INBOX"))).messages == 1
+    store.close()
+
+
 def test_every_file_of_a_store_is_in_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small.few_folders(monkeypatch.setattr)
     store = make_store(tmp_path / "store")
@@ -116,6 +132,12 @@ def test_every_file_of_a_store_is_in_the_page(tmp_path: Path, monkeypatch: pytes
     writing.write_changed(store, hurry=True)
     retention.make(store)
     store.close()
+    assert everyfile.nowhere_described(store.root) == []
+    (store.root / "partitions" / "primary" / "index" / "new").touch()
+    (store.root / "other").touch()
+    assert everyfile.nowhere_described(store.root) == ["other", "partitions/primary/index/new"]
+    (store.root / "partitions" / "primary" / "index" / "new").unlink()
+    (store.root / "other").unlink()
     paths = {path.relative_to(store.root).as_posix() for path in store.root.rglob("*") if not path.is_dir()}
     copies = re.compile(r"snapshots/[^/]+/(mboxlist|partitions)/.*")
     assert {path for path in paths if filepage.described(path) is None and not copies.fullmatch(path)} == set()
