@@ -4,7 +4,7 @@ An INBOX also has those of `LAST_USE` and the Sieve scripts of its owner (`SCRIP
 of RFC 5464 begins like them, so that no client can ask for one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from attrs import define
@@ -73,14 +73,19 @@ class Annotations:
                 yield MailboxId(mailbox)
             last = mailbox
 
-    def rename_user(self, old: str, new: str | None, txn: "Txn") -> None:
-        """The user has another name now, or (None) is no more. Looks at everything."""
-        for key, value in list(self._table.scan(txn=txn)):
-            rest, _, user = key[4:].partition(_MARK)
-            if user.decode() == old:
+    def of_user(self, user: str) -> list[bytes]:
+        """The keys of the user's own, in all mailboxes. Looks at everything."""
+        end = _MARK + user.encode()
+        return [key for key, _ in self._table.scan() if key[4:].endswith(end)]
+
+    def rename_user(self, keys: Iterable[bytes], new: str | None, txn: "Txn") -> None:
+        """Whose these are has another name now, or (None) is no more; no harm if it was done before."""
+        for key in keys:
+            value = self._table.get_to_change(key, txn)
+            if value is not None:
                 self._table.delete(key, txn)
                 if new is not None:
-                    self._table.put(key[:4] + rest + _MARK + new.encode(), value, txn)
+                    self._table.put(key[:4] + key[4:].partition(_MARK)[0] + _MARK + new.encode(), value, txn)
 
     def forget(self, mailbox: MailboxId, txn: "Txn") -> None:
         """The mailbox is no more."""

@@ -7,7 +7,8 @@ It goes when both agree again.
 
 Trees of mailboxes that are being renamed, some in each transaction: before the rows of mailboxes there are two for the
 owner, which tree it is and how many have their new names. They go in the transaction that renames the last ones. What
-is on record when the store is opened was cut off, and is undone.
+is on record when the store is opened was cut off, and is undone. While a user gets another name, all mailboxes of the
+old and of the new one are on record in the same way: that is not undone, but goes on (`store.users.renaming`).
 """
 
 import json
@@ -30,13 +31,15 @@ _COUNT = b"\0"                      # ends the key of how many have their new na
 @frozen
 class Renaming:
     """A tree that is being renamed: the ids, in the order in which they get their new names, and how many have got
-    them. The names are paths, of the owner's mailboxes."""
+    them. The names are paths, of the owner's mailboxes. `user`: the owner gets, or is to become, that other user; no
+    tree is on record then."""
 
     owner: str
     old: str
     new: str
     mailboxes: tuple[int, ...] = ()
     done: int = 0
+    user: str = ""
 
 
 @define(eq=False)
@@ -49,7 +52,7 @@ class Renames:
 
     def put(self, renaming: Renaming, txn: Txn) -> None:
         """Put it on record."""
-        values = {"old": renaming.old, "new": renaming.new, "mailboxes": renaming.mailboxes}
+        values = {"old": renaming.old, "new": renaming.new, "mailboxes": renaming.mailboxes, "user": renaming.user}
         self._table.put(_tree_key(renaming.owner), json.dumps(values, separators=(",", ":")).encode(), txn)
         self.note_done(renaming.owner, renaming.done, txn)
 
@@ -78,7 +81,7 @@ class Renames:
             if not key.endswith(_COUNT):
                 values = json.loads(data)
                 yield Renaming(key[len(_RENAMES):].decode(), values["old"], values["new"], tuple(values["mailboxes"]),
-                               _DONE.unpack(rows[key + _COUNT])[0])
+                               _DONE.unpack(rows[key + _COUNT])[0], values.get("user", ""))
 
 
 def _tree_key(owner: str) -> bytes:

@@ -1,6 +1,6 @@
 """Which mailboxes each user is subscribed to (RFC 3501 §6.3.6). A name need not exist to be subscribed to."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from attrs import define
 
@@ -36,18 +36,23 @@ class Subscriptions:
         for key, _ in self._table.scan(start, start[:-1] + b"\x02", txn, hold=txn is not None):
             yield key[len(start):].decode()
 
-    def rename_user(self, old: str, new: str, txn: Txn) -> None:
-        """The user has another name: in these lists of names, and in the names of the user's mailboxes in others'."""
-        for key, _ in list(self._table.scan(txn=txn)):
-            user, _, name = key.decode().partition(_MARK.decode())
-            owner, prefix = user, f"{OTHERS}{old}{SEPARATOR}"
-            if name.startswith(prefix):
-                name = f"{OTHERS}{new}{SEPARATOR}{name[len(prefix):]}"
-            if user == old:
-                owner = new
-            if _key(owner, name) != key:
-                self._table.delete(key, txn)
-                self._table.put(_key(owner, name), b"", txn)
+    def naming(self, user: str) -> list[bytes]:
+        """The keys of the user's rows, and of others' that name mailboxes of the user. Looks at everything."""
+        return [key for key, _ in self._table.scan() if _renamed(key, user, "") != key]
+
+    def rename_user(self, keys: Iterable[bytes], old: str, new: str, txn: Txn) -> None:
+        """In these rows the user has another name; no harm if it was done before."""
+        for key in keys:
+            if self._table.delete(key, txn):
+                self._table.put(_renamed(key, old, new), b"", txn)
+
+
+def _renamed(key: bytes, old: str, new: str) -> bytes:
+    user, _, name = key.decode().partition(_MARK.decode())
+    prefix = f"{OTHERS}{old}{SEPARATOR}"
+    if name.startswith(prefix):
+        name = f"{OTHERS}{new}{SEPARATOR}{name[len(prefix):]}"
+    return _key(new if user == old else user, name)
 
 
 def _key(user: str, name: str) -> bytes:

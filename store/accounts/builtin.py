@@ -31,18 +31,29 @@ class User:
     """A row of the directory; `password` is a hash of `passwords.hash_password`.
 
     `before` is the status that the account gets back when it is restored, or has been renamed: then `renamed_from` is
-    the user id that it had.
+    the user id that it had. Until then there is the row of that user id, too, and `renamed_to` is what it becomes.
     """
 
     account: Account
     password: str
     before: Status | None = None
     renamed_from: str = ""
+    renamed_to: str = ""
 
     @property
     def is_lost(self) -> bool:
         """Whether it only stands for an account that has been lost."""
         return self.password == NO_PASSWORD and self.account.status is Status.INACTIVE
+
+    @property
+    def is_being_renamed(self) -> bool:
+        """Whether it is one of the two rows that there are meanwhile (`store.users.renaming`)."""
+        return bool(self.renamed_from or self.renamed_to)
+
+    def require_settled(self) -> None:
+        """Raises StoreError BUSY while it is being renamed."""
+        if self.is_being_renamed:
+            raise StoreError(Problem.BUSY, "The user is being renamed, try again")
 
     def to_bytes(self) -> bytes:
         """The stored form; the user id is the key."""
@@ -64,6 +75,8 @@ class User:
             values["before"] = self.before.value
         if self.renamed_from:
             values["renamed_from"] = self.renamed_from
+        if self.renamed_to:
+            values["renamed_to"] = self.renamed_to
         return json.dumps(values, separators=(",", ":")).encode()
 
     @classmethod
@@ -76,7 +89,7 @@ class User:
                           values.get("access", ""), values.get("host", ""), credential(values["password"]),
                           values.get("sieve", ""))
         before = Status(values["before"]) if "before" in values else None
-        return cls(account, values["password"], before, values.get("renamed_from", ""))
+        return cls(account, values["password"], before, values.get("renamed_from", ""), values.get("renamed_to", ""))
 
 
 class BuiltinDirectory:
@@ -303,17 +316,21 @@ class BuiltinDirectory:
     def change(self, user: str, *, password_hash: str | None = None, status: Status | None = None,
                groups: Iterable[str] | None = None, aliases: Iterable[str] | None = None, access: str | None = None,
                host: str | None = None, sieve: str | None = None) -> Account:
-        """Change what is given. Raises StoreError NO_USER; for aliases USER_EXISTS, BAD_NAME, LIMIT."""
+        """Change what is given. Raises StoreError NO_USER, BUSY; for aliases USER_EXISTS, BAD_NAME, LIMIT."""
         names = None if groups is None else tuple(groups)
         addresses = None if aliases is None else self._legal_aliases(aliases)
-        return self.alter(user, lambda old: evolve(
-            old, password=password_hash or old.password, account=evolve(
+
+        def changed(old: User) -> User:
+            old.require_settled()
+            return evolve(old, password=password_hash or old.password, account=evolve(
                 old.account, status=status or old.account.status,
                 groups=old.account.groups if names is None else names,
                 aliases=old.account.aliases if addresses is None else addresses,
                 access=old.account.access if access is None else access,
                 host=old.account.host if host is None else host,
-                sieve=old.account.sieve if sieve is None else sieve))).account
+                sieve=old.account.sieve if sieve is None else sieve))
+
+        return self.alter(user, changed).account
 
     def _legal_aliases(self, addresses: Iterable[str]) -> tuple[str, ...]:
         named = {address: self.user_id(address) for address in addresses}

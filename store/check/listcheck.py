@@ -23,11 +23,12 @@ def look(store: Store) -> Iterator[Finding]:
     known = {mailbox: entry.partition for mailbox, (_, entry) in deleted.items()}
     coming = store.mailboxes.moves.mailboxes(Phase.COMING, Phase.READY)         # of users who are not here yet
     gone = {move.user for move in store.mailboxes.moves.all() if move.phase is Phase.GONE}      # what they left goes
+    renamed = {renaming.owner for renaming in store.mailboxes.renames.all()}        # charged to other roots at its end
     for entry in store.mailboxes.all():
         known[entry.id] = entry.partition
         partition = store.partitions.get(entry.partition)
         if partition is not None and entry.name.owner not in gone:
-            yield from _look_at_entry(partition, entry, roots[partition.name])
+            yield from _look_at_entry(partition, entry, roots[partition.name], settled=entry.name.owner not in renamed)
     for mailbox in store.mailboxes.annotations.mailboxes():
         if mailbox not in known and mailbox not in coming:
             yield Finding("annotations of a mailbox that is not in the list", f"mailbox {mailbox}")
@@ -83,7 +84,7 @@ def _look_at_aliases(store: Store) -> Iterator[Finding]:
                       f"user {user} has it, not by the table of aliases", f"alias {alias}")
 
 
-def _look_at_entry(partition: Partition, entry: MailboxEntry, roots: set[str]) -> Iterator[Finding]:
+def _look_at_entry(partition: Partition, entry: MailboxEntry, roots: set[str], *, settled: bool) -> Iterator[Finding]:
     where, state = str(entry.name), partition.any_state(entry.id)
     if state is None:
         yield Finding("has no figures", where)
@@ -93,5 +94,5 @@ def _look_at_entry(partition: Partition, entry: MailboxEntry, roots: set[str]) -
     if state.uidvalidity != entry.uidvalidity:
         yield Finding(f"UIDVALIDITY is {state.uidvalidity} in its figures and {entry.uidvalidity} in the list", where)
     wanted = root_of(entry.name, roots)
-    if state.quota_root != wanted and not state.moving:
+    if settled and state.quota_root != wanted and not state.moving:
         yield Finding(f"is charged to quota root {state.quota_root}, its name says {wanted}", where)

@@ -7,7 +7,7 @@ from pathlib import Path
 from attrs import field, frozen
 
 from store.errors import Problem, StoreError, disk_problem
-from store.finishing import ofdatabases
+from store.finishing import ofdatabases, ofusers
 from store.finishing.attempts import FOR_NOW
 from store.finishing.ofmail import NOTHING
 from store.finishing.operationkinds import KINDS, Finish, Kind
@@ -59,6 +59,7 @@ class Finishing:
                 kind = self._kind(cut.operation)
                 if kind is None or not kind.long:
                     _finish(store, cut, kind)
+        ofusers.go_on_renaming(store)
 
     def waiting(self, store: Store) -> Iterator[str]:
         """The ids of those that were cut off. For housekeeping."""

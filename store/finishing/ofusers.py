@@ -1,5 +1,6 @@
 """Operations on users that were cut off."""
 
+import logging
 from collections.abc import Iterable
 
 from mboxlist.names import INBOX, MailboxName
@@ -9,9 +10,12 @@ from store.errors import Problem, StoreError
 from store.finishing.attempts import each, undone
 from store.finishing.ofmail import NOTHING
 from store.mailboxes import firstuse
+from store.operations import operationrecord
 from store.operations.operationrecord import Operation
 from store.store import Store
-from store.users import lifecycle, restorable
+from store.users import renaming, restorable
+
+log = logging.getLogger(__name__)
 
 
 def add(store: Store, operation: Operation) -> str:
@@ -33,17 +37,31 @@ def rename(store: Store, operation: Operation) -> str:
     old, new = operation.arguments["old"], operation.arguments["new"]
     row = store.directory.user(new)
     if row is not None and row.renamed_from == old:
-        lifecycle.rename_user(store, old, new)
+        renaming.rename_user(store, old, new)
         return f"finished: {old} is {new}"
     if row is not None:
         return f"finished: {old} is {new}" if store.directory.user(old) is None else f"undone: there is a {new}"
     if not _is_meant(store, old, operation):
         return NOTHING
     try:
-        lifecycle.rename_user(store, old, new)
+        renaming.rename_user(store, old, new)
     except StoreError as refusal:
         return undone(refusal)
     return f"finished: {old} is {new}"
+
+
+def go_on_renaming(store: Store) -> None:
+    """What only the databases know of: a snapshot was put back, or a standby promoted, in the middle of it. What fails
+    is left to the next start, or to who does it again."""
+    held = {name for some in operationrecord.under_way(store.root) for each in some for name in each.holds}
+    for old, new in renaming.half_renamed(store):
+        if held.isdisjoint((old, new)):
+            try:
+                renaming.rename_user(store, old, new)
+                log.warning("user %s was being renamed when the databases were as they are now: it is %s", old, new)
+            except StoreError as refusal:
+                log.error("user %s was being renamed, and cannot be finished: onecopy user rename %s %s (%s)", old, old,
+                          new, refusal)
 
 
 def remove(store: Store, operation: Operation) -> str:

@@ -26,7 +26,7 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = {
     "user add": Kind(ofusers.add),
-    "user rename": Kind(ofusers.rename),
+    "user rename": Kind(ofusers.rename, long=True),
     "user remove": Kind(ofusers.remove),
     "user undelete": Kind(ofusers.undelete),
     "mailbox rename": Kind(ofmail.rename),

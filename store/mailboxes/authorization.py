@@ -1,6 +1,7 @@
 """Who may do what with which mailbox (RFC 4314). One's own mailboxes, which is nearly all, cost a comparison."""
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import lru_cache
 from itertools import islice
@@ -12,7 +13,7 @@ from mboxlist.annotations import is_hidden
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.transact import transact
 from mboxlist.engine.troubles import after_commit
-from mboxlist.entry import MailboxEntry
+from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import SEPARATOR, MailboxName
 from store.accounts.base import NO_USER_ID
 from store.errors import Problem, StoreError
@@ -175,24 +176,30 @@ def _known(store: Store, identifier: str, *, taking: bool) -> str:
     return identifier if account is None else identifier[:len(identifier) - len(name)] + account.user
 
 
-def rename_identifier(store: Store, old: str, new: str | None, txn: Txn) -> None:
-    """In all access control lists a user has another name, or (None) none; also in those of deleted mailboxes, which
-    may come back when somebody else has the old name. Looks at every row of the list."""
+def speaking_of(store: Store, user: str) -> list[MailboxId]:
+    """The mailboxes whose access control lists speak of the user, and the deleted ones: they may come back when
+    somebody else has the name. Looks at every row of the list."""
+    names = {user, acl.NEGATIVE + user}
+    entries = itertools.chain(store.mailboxes.all(), (entry for _, entry in store.mailboxes.deleted.all()))
+    return [entry.id for entry in entries if not names.isdisjoint(entry.acl)]
+
+
+def rename_identifier(store: Store, old: str, new: str | None, mailboxes: Iterable[MailboxId], txn: Txn) -> None:
+    """In the access control lists of these mailboxes, deleted or not, a user has another name, or (None) none."""
     names = {old: new, acl.NEGATIVE + old: None if new is None else acl.NEGATIVE + new}
 
     def renamed(entry: MailboxEntry) -> MailboxEntry:
         after = ((names.get(identifier, identifier), held) for identifier, held in entry.acl.items())
         return evolve(entry, acl=dict(sorted((who, held) for who, held in after if who is not None)))
 
-    seen = [entry.id for entry in store.mailboxes.all(txn) if not names.keys().isdisjoint(entry.acl)]
-    for mailbox in seen:
+    for mailbox in mailboxes:
         now = store.mailboxes.find_id(mailbox, txn)     # it may have been changed since
-        if now is not None:
+        if now is not None and not names.keys().isdisjoint(now.acl):
             store.mailboxes.write(renamed(now), txn, guarded=False)
-    for when, entry in list(store.mailboxes.deleted.all(txn)):
-        if not names.keys().isdisjoint(entry.acl):
-            store.mailboxes.deleted.add(renamed(entry), when, txn)
-            store.mailboxes.noticed(entry)
+        deleted = store.mailboxes.deleted.find(mailbox, txn)
+        if deleted is not None and not names.keys().isdisjoint(deleted[1].acl):
+            store.mailboxes.deleted.add(renamed(deleted[1]), deleted[0], txn)
+            store.mailboxes.noticed(deleted[1])
 
 
 def annotations(store: Store, entry: MailboxEntry, user: str) -> dict[str, bytes]:

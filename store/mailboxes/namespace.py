@@ -320,6 +320,8 @@ def _undo_rename(store: Store, owner: str) -> None:
 def undo_renames(store: Store) -> None:
     """Undo what was cut off with the process that did it. For the one that opens the store first."""
     for renaming in list(store.mailboxes.renames.all()):
+        if renaming.user:
+            continue                            # a user gets another name: that goes on (`store.users.renaming`)
         log.info("%s of %s was being renamed when it was cut off: %d mailboxes get their names back", renaming.old,
                  renaming.owner or "all", renaming.done)
         _undo_or_leave(store, renaming.owner)

@@ -301,6 +301,16 @@ class QuotaTable:
         self._table.put(self._key(new), use.to_bytes(), txn)
         self._table.delete(self._key(old), txn)
 
+    def hand_over(self, old: str, new: str, octets: int, messages: int, txn: Txn) -> None:
+        """So much of what a root uses is used by another one, which has the same limits if it is not there yet. Nobody
+        has more room by it, or less: no event tells of it."""
+        use = _use(old, self._table.get_to_change(self._key(old), txn))
+        there = self._table.get_to_change(self._key(new), txn)
+        other = evolve(use, octets=0, messages=0, discount=0) if there is None else QuotaUse.from_bytes(there)
+        for root, each, sign in ((old, use, -1), (new, other, 1)):
+            self._table.put(self._key(root), evolve(each, octets=each.octets + sign * octets,
+                                                    messages=each.messages + sign * messages).to_bytes(), txn)
+
     def take_domains(self, other: "QuotaTable", txn: Txn) -> None:
         """Have the limits of domains that another partition has."""
         for domain, use in list(other.domains()):

@@ -6,7 +6,7 @@ of their last change, and a checksum. The owner's flags, and all that are not pr
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,17 +64,22 @@ class ReaderFlags:
         """The reader has no flags in that chunk."""
         self._table.delete(_key(mailbox, number, reader), txn)
 
-    def rename(self, old: str, new: str | None, txn: Txn) -> None:
-        """A user has another name now, or (None) is no more. Looks at everything."""
-        for key, data in list(self._table.scan(txn=txn)):
-            if key[_KEY.size:] == old.encode():
+    def of_reader(self, reader: str) -> Iterator[bytes]:
+        """The keys of what there is of that user. Looks at everything."""
+        yield from (key for key, _ in self._table.scan() if key[_KEY.size:] == reader.encode())
+
+    def rename(self, keys: Iterable[bytes], new: str | None, txn: Txn) -> None:
+        """Whose these are has another name now, or (None) is no more; no harm if it was done before."""
+        for key in keys:
+            data = self._table.get_to_change(key, txn)
+            if data is not None:
                 self._table.delete(key, txn)
                 if new is not None:
                     self._table.put(key[:_KEY.size] + new.encode(), data, txn)
 
     def has(self, reader: str) -> bool:
         """Whether there are any of that user. Looks at everything."""
-        return any(key[_KEY.size:] == reader.encode() for key, _ in self._table.scan())
+        return any(True for _ in self.of_reader(reader))
 
     def mailboxes(self, txn: Txn = None) -> set[int]:
         """The mailboxes in which readers have flags of their own."""

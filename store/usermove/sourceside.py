@@ -122,7 +122,7 @@ def require_movable(store: Store, user: str, host: str) -> None:
     there = store.mailboxes.moves.find(user)
     if there is not None and there.phase is Phase.HERE:
         raise StoreError(Problem.BUSY, f"{there.host} has not finished the move of {user}: do it there again first")
-    if row.renamed_from:
+    if row.is_being_renamed:
         raise StoreError(Problem.BUSY, f"{user} is being renamed: finish that first")
 
 

@@ -92,6 +92,8 @@ def note(store: Store, seen: Seen, now: float | None = None) -> bool:
     begun: list[bool] = []
 
     def change(row: User) -> User:
+        if row.is_being_renamed:
+            return row
         account = row.account
         gone = account.status in (Status.DELETED, Status.REMOVED)
         begun[:] = [not account.removed]

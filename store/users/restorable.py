@@ -23,7 +23,6 @@ from store.accounts.base import Status
 from store.accounts.builtin import BuiltinDirectory, User
 from store.errors import Problem, StoreError
 from store.mailboxes import subscribing
-from store.mailboxes.authorization import rename_identifier
 from store.mailboxes.deletion import undelete_mailbox
 from store.partition.transactions import WriteTxn
 from store.problems import problems
@@ -32,6 +31,7 @@ from store.store import Store
 from store.tables.quotatable import DEFAULT, LimitsTurn
 from store.userarea import writing
 from store.users.lifecycle import concerned, remove_mail, remove_user, restore_user
+from store.users.renaming import leave_others, leave_readers
 
 
 @frozen
@@ -244,12 +244,7 @@ def forget_user(store: Store, user: str) -> None:
     remember(store, user)
     remove_mail(store, user)
 
-    def work(txn: Txn) -> None:
-        rename_identifier(store, user, None, txn)
-        store.mailboxes.annotations.rename_user(user, None, txn)
-
-    transact(store.mailboxes.env, work)
+    leave_others(store, user, None)
     for partition in partitions:
-        partition.transact(lambda txn: txn.partition.readers.rename(user, None, txn.handle))
-        partition.flush()
+        leave_readers(partition, user, None)
     store.directory.remove(user)

@@ -16,7 +16,7 @@ from store.progress import Progress
 from store.quota import roots
 from store.store import Store
 from store.userarea import idxreading, paths, writing
-from store.users import lifecycle
+from store.users import renaming
 from store.values import Flag, FlagAction, Flags
 from tests.crash.places import (
     ALICE,
@@ -129,7 +129,7 @@ def bob_or_others(before: Picture, after: Picture) -> list[Picture]:
 
 
 def rename_user(place: Place, answered: Answered) -> None:
-    lifecycle.rename_user(place.store, "alice", "alicia")
+    renaming.rename_user(place.store, "alice", "alicia")
     answered()
 
 

@@ -19,7 +19,7 @@ from store.mailboxes.authorization import annotations
 from store.metrics.processcounters import Counters
 from store.opening import open_store
 from store.store import Store
-from store.users import lifecycle
+from store.users import renaming
 from tests.lmtp.conversation import Step
 from tests.lmtp.test_delivery import deliver, message_files
 
@@ -387,7 +387,7 @@ def test_a_mailbox_that_gets_another_owner_follows_that_ones_script(mail, box):
     mail.script("alice", "discard;")
     mail.place.connect()
     mail.place.wire.send(b"LHLO x\r\nMAIL FROM:<a@example.net>\r\nRCPT TO:<alice%b>\r\n" % box.encode())
-    lifecycle.rename_user(mail.store, "alice", "ada")
+    renaming.rename_user(mail.store, "alice", "ada")
     mail.store.directory.change("ada", sieve="enabled=no" if not box else "")
     mail.place.wire.send(b"DATA\r\n" + message("first") + b".\r\n")
     mail.place.wire.received()

@@ -96,9 +96,11 @@ def test_they_follow_their_user(mailboxes, put):
     put(1, "/private/comment", b"bob's", "bob")
     put(2, "/private/comment", b"bobby's", "bobby")
     put(2, "/shared/comment", b"for all")
-    transact(mailboxes.env, lambda txn: mailboxes.annotations.rename_user("bob", "robert", txn))
+    transact(mailboxes.env, lambda txn: mailboxes.annotations.rename_user(
+        mailboxes.annotations.of_user("bob"), "robert", txn))
     assert list(mailboxes.annotations.of(1)) == [("/private/comment", "robert", b"bob's")]
-    transact(mailboxes.env, lambda txn: mailboxes.annotations.rename_user("robert", None, txn))
+    transact(mailboxes.env, lambda txn: mailboxes.annotations.rename_user(
+        mailboxes.annotations.of_user("robert"), None, txn))
     assert list(mailboxes.annotations.of(1)) == []
     assert set(mailboxes.annotations.of(2)) == {("/private/comment", "bobby", b"bobby's"),
                                                 ("/shared/comment", "", b"for all")}

@@ -26,7 +26,7 @@ from store.readonly import readingcopy
 from store.rebuild.desired import new_mailbox
 from store.rebuild.liveloader import LiveLoader
 from store.store import Store
-from store.users import lifecycle, restorable
+from store.users import lifecycle, renaming, restorable
 from tests.support.faults.planted import Faults
 from tests.support.stores.purging import purge_mailboxes
 from tests.support.stores.stores import HASH, SMALL, deliver, make_store
@@ -71,7 +71,7 @@ OPERATIONS: dict[str, Callable[[Store], object]] = {
     "remove a user": lambda store: lifecycle.remove_user(store, "alice"),
     "restore a user": lambda store: lifecycle.restore_user(store, "dave"),
     "forget a user": lambda store: restorable.forget_user(store, "bob"),
-    "rename a user": lambda store: lifecycle.rename_user(store, "alice", "alicia"),
+    "rename a user": lambda store: renaming.rename_user(store, "alice", "alicia"),
     "undelete a user": lambda store: restorable.undelete_user(store, "erin"),
     "drop a user": lambda store: restorable.drop(store, "erin"),
     "add to the directory": lambda store: _directory(store).add("frank", HASH),

@@ -20,14 +20,14 @@ from store.accounts.sieverules import BadSieveRule
 from store.addresses import canonical_domain
 from store.errors import Problem, StoreError
 from store.store import Store
-from store.users import lifecycle, newuser, restorable
+from store.users import lifecycle, newuser, renaming, restorable
 from store.users.newuser import NewUser
 from store.users.origins import is_outside
 from store.values import Secret
 from tools.cli.invocation import Invocation, Parsers, each
 from tools.cli.lookup import account
 from tools.cli.output import print_json, print_table
-from tools.cli.progressbar import bar
+from tools.cli.progressbar import bar, changing_bar
 from tools.exits import Failure
 from tools.transfer import userfiles
 from tools.transfer.sourcevalues import Unreadable
@@ -372,5 +372,6 @@ def rename_user(invocation: Invocation) -> int:
         names = store.directory
         old, new = names.user_id(invocation.arguments.old), names.user_id(invocation.arguments.new)
         with invocation.begun(store, "user rename", {"old": old, "new": new}, holds=[old, new]):
-            lifecycle.rename_user(store, old, new)
+            with changing_bar() as tell:
+                renaming.rename_user(store, old, new, tell)
     return 0

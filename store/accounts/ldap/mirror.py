@@ -80,7 +80,7 @@ class Mirror(BuiltinDirectory):
             row = self.user(account.user)
             if row is None and not self.is_here(account):
                 return account                  # what another back end keeps is its business
-            if row is not None and row.renamed_from:
+            if row is not None and row.is_being_renamed:
                 return row.account              # a renaming is under way
             before = None if row is None else row.account
             if before is not None:

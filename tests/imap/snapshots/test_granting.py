@@ -10,7 +10,7 @@ from store.mailboxes import firstuse
 from store.snapshots import taking
 from store.snapshots.snapshotreader import MOST, readers_of
 from store.users import lifecycle
-from store.users.lifecycle import rename_user
+from store.users.renaming import rename_user
 from tests.imap.snapshots.traveller import BEFORE, FIRST, T1, T2, everything_goes, play, snapshot
 from tests.support.stores.stores import HASH
 

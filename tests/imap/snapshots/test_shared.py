@@ -4,7 +4,7 @@ import pytest
 
 from mboxlist.names import MailboxName
 from store.mailboxes.flagchanges import change_flags
-from store.users.lifecycle import rename_user
+from store.users.renaming import rename_user
 from store.values import Flag, FlagAction, Flags
 from tests.imap.snapshots.traveller import play
 

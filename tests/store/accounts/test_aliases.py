@@ -17,7 +17,7 @@ from store.opening import open_store
 from store.rebuild import recount
 from store.rebuild.salvagedusers import salvage_users
 from store.reconstruct.wholestore import rebuild
-from store.users import lifecycle, restorable
+from store.users import lifecycle, renaming, restorable
 from store.values import RECONSTRUCT, Secret
 from tests.support.stores.stores import HASH, PASSWORD, SMALL, make_store, reopen_after_crash
 
@@ -120,9 +120,9 @@ def test_there_is_a_limit(directory):
 
 def test_they_come_along_when_the_user_is_renamed(store, directory):
     directory.change("bob", aliases=["robert"])
-    refusal = refused(lifecycle.rename_user, store, "alice", "robert")
+    refusal = refused(renaming.rename_user, store, "alice", "robert")
     assert (refusal.problem, refusal.public) == (Problem.USER_EXISTS, "robert is an alias of bob")
-    lifecycle.rename_user(store, "alice", "anna")
+    renaming.rename_user(store, "alice", "anna")
     assert table(store) == [(INFO, "anna"), ("robert", "bob"), (SALES, "anna")]
     assert directory.look_up(SALES).user == "anna" and directory.find("anna").aliases == (INFO, SALES)
 

@@ -17,7 +17,7 @@ from store.mailboxes import firstuse
 from store.opening import open_store
 from store.quota import roots
 from store.users import lifecycle
-from store.users.lifecycle import rename_user
+from store.users.renaming import rename_user
 from store.values import Secret
 from tests.support.stores.small import FULL_COST
 from tests.support.stores.stores import HASH, PASSWORD, SMALL, deliver, make_store

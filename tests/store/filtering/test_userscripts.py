@@ -17,7 +17,7 @@ from store.mailboxes import namespace, subscribing
 from store.opening import open_store
 from store.sieve.scriptlimits import DEFAULT
 from store.store import Store
-from store.users import lifecycle, restorable
+from store.users import renaming, restorable
 from tests.support.stores.stores import make_store
 from tests.support.stores.whole import give_scripts, lose_databases
 
@@ -43,7 +43,7 @@ def test_the_largest_script_with_the_longest_name_fits(store: Store) -> None:
 
 
 def test_a_renamed_user_has_them(store: Store) -> None:
-    lifecycle.rename_user(store, "alice", "ada")
+    renaming.rename_user(store, "alice", "ada")
     assert state(store, "ada") == {"main": True, "Уход": False} and state(store) == {}
     assert len(Filters.of(store).trees("ada")) == 1
 

@@ -15,7 +15,6 @@ from store.mailboxes.authorization import (
     may,
     may_create,
     parent,
-    rename_identifier,
     rights,
     set_acl,
     visible,
@@ -25,7 +24,7 @@ from store.mailboxes.deletion import undelete_mailbox
 from store.mailboxes.flagchanges import change_flags
 from store.rebuild.recount import rebuild_rights
 from store.users import lifecycle
-from store.users.lifecycle import rename_user
+from store.users.renaming import leave_others, rename_user
 from store.users.restorable import forget_user
 from store.values import Flag, FlagAction, Flags
 from tests.support.stores.purging import purge_mailboxes
@@ -394,10 +393,10 @@ def test_an_acl_that_is_changed_while_its_users_name_is_taken_out_of_all(store, 
         yield from list(real(txn))
         changed = evolve(store.entry(work), acl={"bob": "lr", "carol": "lr"})
         transact(store.mailboxes.env, lambda other: store.mailboxes.write(changed, other), seconds=0)
+        faults.mend()
 
     faults.around(store.mailboxes, "all", late)
-    transact(store.mailboxes.env, lambda txn: rename_identifier(store, "bob", None, txn))
-    faults.mend()
+    leave_others(store, "bob", None)
     assert store.entry(work).acl == {"carol": "lr"}
     assert check(store) == []
 

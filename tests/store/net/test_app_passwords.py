@@ -28,7 +28,7 @@ from store.audit.trail import Trail
 from store.net import authentication
 from store.net.authentication import Authenticator
 from store.net.openlogins import CUT_OFF, GLANCE, OpenLogins
-from store.users import lifecycle, restorable
+from store.users import lifecycle, renaming, restorable
 from store.values import Secret
 from tests.support.conversations.wire import Wire
 from tests.support.stores.stores import deliver
@@ -370,7 +370,7 @@ def test_guesses_are_slowed_down_as_wrong_passwords_are(place):
 
 def test_a_rename_carries_them_and_a_removal_ends_them(place):
     _, shown = place.make()
-    lifecycle.rename_user(place.store, "alice", "carol")
+    renaming.rename_user(place.store, "alice", "carol")
     assert is_in("imap", place.login("imap", shown, user="carol")[1])
     lifecycle.remove_user(place.store, "carol")
     restorable.undelete_user(place.store, "carol")

@@ -18,7 +18,7 @@ from store.mailboxes.firstuse import inbox
 from store.net.openlogins import OpenLogins
 from store.reconstruct.wholestore import rebuild
 from store.userarea.writing import write_changed
-from store.users import lifecycle, restorable
+from store.users import renaming, restorable
 from store.users.lastuse import LastUse, note, of_user
 from tests.conftest import MEMORY
 from tests.store.net.test_openlogins import HERE, Place
@@ -166,7 +166,7 @@ def test_it_goes_along(tmp_path):
     """Through a rename, a removal that is taken back, a crash, and the loss of all databases."""
     store = make_store(tmp_path / "store", ["alice", "bob"])
     note(store, {"alice": True, "bob": False}, NOON)
-    lifecycle.rename_user(store, "alice", "alison")
+    renaming.rename_user(store, "alice", "alison")
     restorable.forget_user(store, "bob")
     restorable.undelete_user(store, "bob")
     store.mailboxes.env.flush()

@@ -28,7 +28,7 @@ from store.net import authentication
 from store.net.authentication import Authenticator
 from store.net.openlogins import CUT_OFF, GLANCE, LOOK, TURNS, OpenLogin, OpenLogins
 from store.news.notify import POLL
-from store.users import lifecycle, restorable
+from store.users import lifecycle, renaming, restorable
 from store.values import Secret
 from tests.conftest import MEMORY
 from tests.support.conversations.wire import Wire
@@ -126,7 +126,7 @@ CHANGES = {     # and the response code of IMAP and that of POP3
     "deleted": (changed(status=Status.DELETED), b"CONTACTADMIN", b"AUTH"),
     "removed": (lambda store: lifecycle.remove_user(store, "alice"), b"CONTACTADMIN", b"AUTH"),
     "forgotten": (lambda store: restorable.forget_user(store, "alice"), b"CONTACTADMIN", b"AUTH"),
-    "renamed": (lambda store: lifecycle.rename_user(store, "alice", "carol"), b"CONTACTADMIN", b"AUTH"),
+    "renamed": (lambda store: renaming.rename_user(store, "alice", "carol"), b"CONTACTADMIN", b"AUTH"),
     "moved": (changed(host=THERE), b"UNAVAILABLE", b"SYS/TEMP"),
     "services": (changed(access="-imap,pop,lmtp:*"), b"AUTHORIZATIONFAILED", b"AUTH"),
     "domain": (lambda store: store.directory.domains.set_access("example.org", "-ALL:*"), b"AUTHORIZATIONFAILED",

@@ -341,7 +341,8 @@ def test_a_reader_does_not_see_what_another_of_that_name_had_read(store):
     entry = store.entry(entry.name)
     change_flags(store, entry, [5], FlagAction.ADD, Flags(Flag.SEEN), "bob")
     assert store.open_mailbox(entry, "bob").row(5)["flags"] & Flag.SEEN
-    partition.transact(lambda txn: partition.readers.rename("bob", None, txn.handle))
+    partition.transact(lambda txn: partition.readers.rename(
+        list(partition.readers.of_reader("bob")), None, txn.handle))
     assert not store.open_mailbox(entry, "bob").row(5)["flags"] & Flag.SEEN
 
 

@@ -30,7 +30,7 @@ from store.readonly import place, readingcopy, volumestate
 from store.snapshots import retention, taking
 from store.store import Store
 from store.tables.references import UNSEEN_TRACE
-from store.users import lifecycle, restorable
+from store.users import renaming, restorable
 from tests.support.faults.planted import Faults
 from tests.support.stores.stores import HASH, SMALL, deliver, reopen
 from tests.support.stores.withoutpower import left_in_journal
@@ -203,13 +203,13 @@ def test_who_has_nothing_on_a_partition_that_takes_no_writes(store: Store) -> No
         assert list(store.writable) == ["primary"]
         before = {user: (store.directory.user(user), store.names(user)) for user in ("bob", "carol")}
         for user in before:
-            for what in (partial(lifecycle.rename_user, store, user, "other"), partial(
+            for what in (partial(renaming.rename_user, store, user, "other"), partial(
                     restorable.forget_user, store, user)):
                 with pytest.raises(StoreError) as refused:
                     what()
                 assert refused.value.problem is Problem.READ_ONLY
         assert before == {user: (store.directory.user(user), store.names(user)) for user in before}
-        lifecycle.rename_user(store, "dave", "david")
+        renaming.rename_user(store, "dave", "david")
         restorable.forget_user(store, "david")
         assert not store.names("david")
         assert restorable.undelete_user(store, "david").mailboxes == 1

@@ -21,7 +21,7 @@ from store.rejoin.partitionhome import COMING
 from store.standby import promotion, seeding
 from store.standby.seeding import MoreHere
 from store.store import Store
-from store.users import lifecycle
+from store.users import renaming
 from tests.store.rejoin.test_partitionhome import ALICE, BOB, OLD, Pair, pair, rows
 from tests.support.stores.standbypair import ADDRESS, Standby, promoted
 from tests.support.stores.stores import deliver, reopen
@@ -67,7 +67,7 @@ def test_it_is_empty_and_can_be_used(pair: Pair) -> None:
     assert rows(store, ALICE) == kept
     roots.set_quota(store, "bob", octets=1_000_000)
     namespace.create_mailbox(store, MailboxName("bob", "New"))
-    lifecycle.rename_user(store, "bob", "robert")
+    renaming.rename_user(store, "bob", "robert")
     store.close()
     reopen(store)
     assert len(rows(store, MailboxName("robert", "INBOX"))) == 1

@@ -32,7 +32,7 @@ from store.standby.source.copysource import Source
 from store.standby.source.instep import InStep
 from store.standby.succession import Lineage
 from store.store import Store
-from store.users import lifecycle
+from store.users import lifecycle, renaming
 from store.values import Flag, FlagAction, Flags
 from tests.support.stores.standbypair import ADDRESS, HOST, INBOX, Standby, promoted
 from tests.support.stores.stores import HASH, SMALL, deliver, make_store, reopen
@@ -108,7 +108,7 @@ def test_nothing_of_the_others_goes(store: Store, standby: Standby) -> None:
         assert refused(deletion.purge_mailbox, other, gone[1].id) is Problem.UNAVAILABLE
         assert deletion.due_mailboxes(other, later) == []
         assert refused(lifecycle.remove_mail, other, "alice") is Problem.UNAVAILABLE
-        assert refused(lifecycle.rename_user, other, "bob", "robert") is Problem.UNAVAILABLE
+        assert refused(renaming.rename_user, other, "bob", "robert") is Problem.UNAVAILABLE
         for root in ("bob", "alice", "alice/Old"):
             assert refused(roots.set_quota, other, root, octets=1000) is Problem.UNAVAILABLE, root
         assert refused(volumes.add, other, "archive") is Problem.UNAVAILABLE

@@ -167,7 +167,9 @@ def test_a_user_with_another_name_and_one_that_is_no_more(store, inbox):
     partition = store.partitions["primary"]
     change_flags(store, inbox, [1, 65], FlagAction.ADD, Flags(Flag.SEEN), "bob")
     change_flags(store, inbox, [2], FlagAction.ADD, Flags(Flag.SEEN), "bobby")
-    partition.transact(lambda txn: partition.readers.rename("bob", "robert", txn.handle))
+    partition.transact(lambda txn: partition.readers.rename(
+        list(partition.readers.of_reader("bob")), "robert", txn.handle))
     assert (seen(store, inbox, "bob"), seen(store, inbox, "robert"), seen(store, inbox, "bobby")) == ([], [1, 65], [2])
-    partition.transact(lambda txn: partition.readers.rename("robert", None, txn.handle))
+    partition.transact(lambda txn: partition.readers.rename(
+        list(partition.readers.of_reader("robert")), None, txn.handle))
     assert seen(store, inbox, "robert") == [] and seen(store, inbox, "bobby") == [2]

@@ -26,7 +26,7 @@ from store.store import Store
 from store.userarea import directoryfile, idxfile, idxreading, writing
 from store.userarea.paths import place
 from store.userarea.writing import note_user
-from store.users import lifecycle, newuser, restorable
+from store.users import lifecycle, newuser, renaming, restorable
 from store.values import RECONSTRUCT, Finding, Secret, few
 from tests.support.stores.stores import SMALL, deliver, make_store
 
@@ -119,7 +119,7 @@ def test_what_changes_is_written(tmp_path: Path) -> None:
     store.directory.change("alice", password_hash=hash_password(Secret(b"another")))
     writing.write_changed(store, hurry=True)
     assert idxreading.read_account(inbox(store)) == store.directory.user("alice").to_bytes()
-    lifecycle.rename_user(store, "alice", "anna")
+    renaming.rename_user(store, "alice", "anna")
     writing.write_changed(store, hurry=True)
     assert not inbox(store).exists()
     assert idxreading.read_account(inbox(store, "anna")) == store.directory.user("anna").to_bytes()
@@ -262,7 +262,7 @@ def test_a_lost_account_without_an_inbox_is_told_and_brought_back(tmp_path: Path
     store.directory.add("dora", hash_password(Secret(b"dora's")))
     store.directory.add("erna", hash_password(Secret(b"erna's")))
     writing.write_changed(store, hurry=True)
-    lifecycle.rename_user(store, "dora", "doris")
+    renaming.rename_user(store, "dora", "doris")
     lifecycle.remove_user(store, "erna")
     restorable.forget_user(store, "erna")
     for partition in store.partitions.values():

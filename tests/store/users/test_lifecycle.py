@@ -8,7 +8,6 @@ from attrs import evolve
 from mboxlist.engine.transact import transact
 from mboxlist.names import MailboxName
 from store.accounts.base import Status
-from store.accounts.builtin import BuiltinDirectory
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.housekeeping import interrupted
@@ -20,7 +19,7 @@ from store.partitions import partitionmove, volumes
 from store.quota import roots
 from store.settings import Settings
 from store.store import Store
-from store.users import lifecycle
+from store.users import lifecycle, renaming
 from store.values import Flag, FlagAction, Flags, Secret
 from tests.support.stores.stores import PASSWORD, SMALL, deliver, reopen_after_crash
 
@@ -67,7 +66,7 @@ def everything_is_annas(store: Store) -> None:
 def test_everything_goes_by_the_new_name(store):
     everything(store)
     uids = {entry.name.path: entry.uidvalidity for entry in store.names("alice")}
-    lifecycle.rename_user(store, "alice", "anna")
+    renaming.rename_user(store, "alice", "anna")
     everything_is_annas(store)
     assert {entry.name.path: entry.uidvalidity for entry in store.names("anna")} == uids
     deliver(store, BODY, "user/anna/INBOX")
@@ -79,12 +78,13 @@ class Cut(Exception):
 
 
 @pytest.mark.parametrize("crash", [False, True])
-@pytest.mark.parametrize(("owner", "step"), [(lifecycle, "_rename_on_partition"), (BuiltinDirectory, "alter")])
+@pytest.mark.parametrize(("owner", "step"), [
+    (renaming, "_rename_mailboxes"), (renaming, "_rename_on_partition"), (renaming, "_end")])
 def test_a_rename_that_is_cut_off_goes_on_when_done_again(store, faults, owner, step, crash):
     everything(store)
     faults.fail(owner, step, Cut)
     with pytest.raises(Cut):
-        lifecycle.rename_user(store, "alice", "anna")
+        renaming.rename_user(store, "alice", "anna")
     faults.mend()
     if crash:
         store.__dict__.update(reopen_after_crash(store).__dict__)
@@ -92,12 +92,12 @@ def test_a_rename_that_is_cut_off_goes_on_when_done_again(store, faults, owner, 
     with pytest.raises(StoreError):
         store.directory.authenticate("anna", Secret(PASSWORD))
     with pytest.raises(StoreError) as refused:
-        lifecycle.rename_user(store, "bob", "anna")
+        renaming.rename_user(store, "bob", "anna")
     assert refused.value.problem is Problem.USER_EXISTS
-    lifecycle.rename_user(store, "alice", "anna")
+    renaming.rename_user(store, "alice", "anna")
     everything_is_annas(store)
     with pytest.raises(StoreError) as refused:
-        lifecycle.rename_user(store, "alice", "anna")
+        renaming.rename_user(store, "alice", "anna")
     assert refused.value.problem is Problem.NO_USER
 
 
@@ -126,7 +126,7 @@ def test_no_status_but_removed_costs_a_user_its_mail(store, status):
     lifecycle.remove_user(store, "alice")
     lifecycle.restore_user(store, "alice")
     assert store.directory.find("alice").status is status
-    lifecycle.rename_user(store, "alice", "anna")
+    renaming.rename_user(store, "alice", "anna")
     assert store.directory.find("anna").status is status
 
 

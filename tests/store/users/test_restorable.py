@@ -151,7 +151,7 @@ def test_a_removal_that_was_cut_off(store, faults):
     """Half of it is gone: all comes back; and done again, it forgets what was kept when it began."""
     furnish(store)
     before = look(store)
-    faults.fail(restorable, "rename_identifier", Cut)
+    faults.fail(restorable, "leave_others", Cut)
     with pytest.raises(Cut):
         restorable.forget_user(store, "alice")
     faults.mend()

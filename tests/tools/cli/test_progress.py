@@ -27,7 +27,7 @@ SOON = {
     "init": "makes 4,096 folders", "serve": "says how far it is in its log", "standby follow": "says it in its log",
     "standby serve": "says it in its log",
     **dict.fromkeys((
-        "user show", "user set", "user scram", "user domain", "user rename", "user remove", "user hash",
+        "user show", "user set", "user scram", "user domain", "user remove", "user hash",
         "user undelete", "mailbox create", "mailbox info", "mailbox rename", "mailbox delete", "mailbox acl",
         "mailbox metadata", "mailbox subscribe", "mailbox unsubscribe", "mailbox undelete", "undelete", "deliver",
         "path", "hashdir", "quota set", "quota remove", "uidl import", "uidl list", "sieve list", "sieve show",
