@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
-from attrs import frozen
+from attrs import field, frozen
 from numpy.typing import NDArray
 
 from mboxlist.engine.btree import Txn
@@ -17,12 +17,16 @@ from store.progress import Tell, silent
 from store.store import Store
 from store.tables.counters import counters_of
 from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_of_key, is_whole, join
+from store.tables.quotatable import QuotaUse
 from store.tables.state import MailboxState
 from store.tables.uidls import is_legal
 from store.tables.vanished import ranges_of
 from store.values import Finding, Flag
 
 _FLAGS = sum(flag.value for flag in Flag)
+NONE = np.empty(0, np.uint32)
+UNLIKE = "is not what is known of its message"
+ROOT = "quota root "            # begins the place of a finding about one
 
 
 @frozen(eq=False)
@@ -36,6 +40,7 @@ class Mailboxes:
     states: dict[MailboxId, MailboxState]
     removed: dict[MailboxId, NDArray[np.uint32]]
     unreadable: bool                    # something that was expunged cannot be read
+    suspects: dict[str, set[MailboxId]] = field(factory=dict)      # by what is told of them: those that seem wrong
 
     @classmethod
     def of(cls, partition: Partition, txn: Txn) -> "Mailboxes":
@@ -61,26 +66,36 @@ def look(store: Store, partition: Partition, mailboxes: Mailboxes, messages: Mes
     coming = store.mailboxes.moves.mailboxes(Phase.COMING)
     for done, (mailbox, state) in enumerate(states.items()):
         tell(f"{partition.name}: mailboxes", done, len(states))
-        where = _where(store, mailbox)
-        rows, broken = _rows(partition, mailbox, where, txn)
-        yield from broken
-        messages.count(mailbox, rows, sure=not broken)
-        if mailbox in coming or (state.moving or state.removed) and not _is_here(store, partition, mailbox):
-            if not state.removed:
-                _charge(uses, state)
-            continue                        # on its way to or from elsewhere, or being purged
-        yield from _look_at_mailbox(state, rows, where, whole=not broken)
-        for uid in messages.wrong(rows, partition.private_headers.sizes(rows, txn)):
-            yield Finding(f"UID {uid} is not what is known of its message", where)
-        yield from _look_at_vanished(partition, mailbox, state, rows, where, txn)
-        yield from _look_at_removed(removed.get(mailbox, np.empty(0, np.uint32)), state, rows, where)
-        yield from _look_at_own_flags(partition, mailbox, state, where, txn)
-        yield from _look_at_uidls(partition, mailbox, rows, where, txn)
+        for finding in look_at_one(store, partition, mailbox, state, removed.get(mailbox, NONE), txn,
+                                   coming=mailbox in coming, messages=messages):
+            mailboxes.suspects.setdefault(finding.where, set()).add(mailbox)
+            yield finding
         if not state.removed:
             _charge(uses, state)
     yield from _look_at_orphans(partition, set(states), txn)
     yield from _look_at_quota(partition, uses, txn)
     yield from _look_at_heads(partition, txn)
+
+
+def look_at_one(store: Store, partition: Partition, mailbox: MailboxId, state: MailboxState,
+                removed: NDArray[np.uint32], txn: Txn, *, coming: bool, messages: Messages | None = None
+                ) -> Iterator[Finding]:
+    """What is wrong with one mailbox, of which these UIDs can be undeleted, and which comes from another back end if it
+    is `coming`. Without `messages` nobody looks whether the records are what is known of these (`UNLIKE`)."""
+    where = _where(store, mailbox)
+    rows, broken = _rows(partition, mailbox, where, txn)
+    yield from broken
+    if messages is not None:
+        messages.count(mailbox, rows, sure=not broken)
+    if coming or (state.moving or state.removed) and not _is_here(store, partition, mailbox):
+        return                              # on its way to or from elsewhere, or being purged
+    yield from _look_at_mailbox(state, rows, where, whole=not broken)
+    for uid in () if messages is None else messages.wrong(rows, partition.private_headers.sizes(rows, txn)):
+        yield Finding(f"UID {uid} {UNLIKE}", where)
+    yield from _look_at_vanished(partition, mailbox, state, rows, where, txn)
+    yield from _look_at_removed(removed, state, rows, where)
+    yield from _look_at_own_flags(partition, mailbox, state, where, txn)
+    yield from _look_at_uidls(partition, mailbox, rows, where, txn)
 
 
 def _is_here(store: Store, partition: Partition, mailbox: MailboxId) -> bool:
@@ -221,7 +236,14 @@ def _look_at_quota(partition: Partition, uses: dict[str, list[int]], txn: Txn) -
     known = {root for root, _ in partition.quotas.all(txn)}
     for root in sorted(uses.keys() | known):
         octets, messages = uses.get(root, (0, 0))
-        use = partition.quotas.find(root, txn)
-        if (use.octets, use.messages) != (octets, messages):
-            said, found = f"{use.octets} octets in {use.messages} messages", f"{octets} in {messages}"
-            yield Finding(f"quota says {said}, the mailboxes {found}", f"quota root {root}")
+        wrong = wrong_use(root, partition.quotas.find(root, txn), octets, messages)
+        if wrong is not None:
+            yield wrong
+
+
+def wrong_use(root: str, use: QuotaUse, octets: int, messages: int) -> Finding | None:
+    """What is wrong where the mailboxes that are charged to that root have so much."""
+    if (use.octets, use.messages) == (octets, messages):
+        return None
+    said, found = f"{use.octets} octets in {use.messages} messages", f"{octets} in {messages}"
+    return Finding(f"quota says {said}, the mailboxes {found}", ROOT + root)

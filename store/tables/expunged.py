@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 
 import numpy as np
 from attrs import frozen
+from numpy.typing import NDArray
 
 from mboxlist.engine.btree import Table, Txn
 from mboxlist.entry import MailboxId
@@ -113,6 +114,13 @@ class ExpungedMessages:
             item = _expunged(key, data)
             if item is not None:
                 yield item
+
+    def uids(self, mailbox: MailboxId, txn: Txn) -> NDArray[np.uint32]:
+        """What can be undeleted of one mailbox, whose figures the transaction has locked; no other row stays so. Looks
+        at everything."""
+        found = [item.rows["uid"] for key, data in self._table.scan(txn=txn) if _KEY.unpack(key)[1] == mailbox
+                 and (item := _expunged(key, data)) is not None]
+        return np.concatenate([np.empty(0, np.uint32), *found])
 
     def unreadable(self, txn: Txn = None) -> list[bytes]:
         """The keys of the items that cannot be read."""

@@ -11,6 +11,7 @@ from attrs import evolve
 
 from mboxlist.engine.transact import Deadlock, transact
 from mboxlist.names import MailboxName
+from store.check import confirming
 from store.check import wholecheck as checking
 from store.check.wholecheck import check
 from store.errors import StoreError
@@ -488,4 +489,55 @@ def test_a_second_look_sees_one_moment(tmp_path, faults, change):
     assert check(store) == []
     assert set(steps) == {"all_states", "all", "_rows", "look"}
     assert "all_states" in done and not {"_rows", "look"} & set(done), "when everything is locked it is too late"
+    store.close()
+
+
+def constant_mail(store, names, refused, answered):
+    """What hears how far a check is, and has mail come to each mailbox then: many at each step, with other content."""
+    def come(what, done, total):
+        for number in range(3):
+            for outcome in deliver(store, BODY + b"%d %d" % (len(answered), number), *names):
+                (refused if isinstance(outcome, StoreError) else answered).append(outcome)
+    return come
+
+
+@pytest.mark.parametrize("damage", [None, "figures", "quota", "undeleted"])
+def test_mail_that_comes_all_the_time(tmp_path, damage, faults):
+    """The check comes to its end, tells what is so and no more, and keeps no mail from coming."""
+    store = make_store(tmp_path / "store")
+    partition, names = store.partitions["primary"], (INBOX, "user/bob/INBOX")
+    alice = store.entry(MailboxName("alice", "INBOX"))
+    for number in range(5):
+        deliver(store, BODY + b"%d" % number, *names)
+    remove(store, alice, [2])
+    transactions = faults.watch(checking, "transact", lambda *given, **_: given)
+    if damage == "figures":
+        partition.transact(lambda txn: txn.set_state(alice.id, None, evolve(txn.state(alice.id), unseen=1000)))
+    elif damage == "quota":
+        partition.transact(lambda txn: txn.partition.quotas.charge("bob", 7, 0, txn.handle, enforce=False))
+    elif damage == "undeleted":
+        partition.transact(lambda txn: txn.set_state(alice.id, None, evolve(txn.state(alice.id), changed=1 << 40)))
+    refused, answered = [], []
+    found = check(store, tell=constant_mail(store, names, refused, answered))
+    assert refused == [] and len(answered) > 10 and transactions == []
+    assert {finding.where for finding in found} == {
+        None: set(), "figures": {INBOX}, "quota": {"quota root bob"}, "undeleted": {INBOX}}[damage]
+    assert all("1000" in finding.what or "unseen" in finding.what for finding in found if damage == "figures")
+    store.close()
+
+
+def test_a_mailbox_that_comes_to_a_root_while_it_is_looked_at(tmp_path, faults):
+    """It was not among those that were charged to it, and is by the time the root is locked."""
+    store = make_store(tmp_path / "store")
+    deliver(store, BODY, INBOX)
+
+    def made(*_):
+        faults.mend()
+        namespace.create_mailbox(store, MailboxName("alice", "New"))
+        deliver(store, BODY + b"2", "user/alice/New")
+
+    faults.around(checking.mailboxcheck, "wrong_use", lambda real, root, use, octets, messages: real(
+        root, use, octets + 1, messages))
+    faults.before(confirming, "_wrong_use", made)
+    assert check(store) == []
     store.close()
