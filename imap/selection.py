@@ -288,6 +288,8 @@ class Selection(Client):
             self.stream.write(piece)
             if self.stream.behind:
                 await self.stream.drain(self.settings.command_time)
+                if self._listening:             # in IDLE, and perhaps hundreds with it
+                    await self.stream.take_turn(self._turns)
 
     def needs_no_look(self) -> None:
         """All that is to be told of the selected mailbox has been told, and is of now: the end of the command need not

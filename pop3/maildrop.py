@@ -4,7 +4,7 @@ import errno
 import fcntl
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from mboxlist import privatefiles
 from mboxlist.entry import MailboxId
 from pop3.uniqueids import UniqueIds
 from store.errors import Problem, StoreError
-from store.tables.index import Rows
+from store.tables.index import Rows, marked
 from store.tables.state import Mailbox
 from store.values import Flag
 
@@ -83,11 +83,9 @@ class Maildrop:
         self.count -= 1
         self.octets -= size
 
-    def deleted(self) -> list[int]:
+    def deleted(self) -> Iterable[int]:
         """The UIDs of the messages marked as deleted."""
-        if self.count == len(self._rows):
-            return []
-        return [uid for uid, kept in zip(self._rows["uid"].tolist(), self._kept, strict=True) if not kept]
+        return marked(self._rows, self._kept, 0)
 
     def sent(self, number: int) -> None:
         """RETR has sent the message."""
@@ -101,14 +99,13 @@ class Maildrop:
         seen = (self._rows["flags"] & Flag.SEEN.value).nonzero()[0]
         return max(self._highest, int(seen[-1]) + 1 if len(seen) else 0)
 
-    def all_sent(self) -> list[int]:
+    def all_sent(self) -> Iterable[int]:
         """The UIDs of the messages that RETR has sent."""
-        return [uid for uid, sent in zip(self._rows["uid"].tolist(), self._sent, strict=True) if sent]
+        return marked(self._rows, self._sent, 1)
 
-    def sent_unseen(self) -> list[int]:
+    def sent_unseen(self) -> Iterable[int]:
         """The UIDs of the messages that RETR has sent and that nobody had seen at login."""
-        rows = zip(self._rows["uid"].tolist(), self._rows["flags"].tolist(), self._sent, strict=True)
-        return [uid for uid, flags, sent in rows if sent and not flags & Flag.SEEN.value]
+        return marked(self._rows, self._sent, 1, without=Flag.SEEN.value)
 
     def size_line(self, number: int) -> str:
         """A scan listing (RFC 1939 §5 LIST). Raises NoMessage."""

@@ -20,6 +20,8 @@ from store.values import Flag, FlagAction, Flags
 
 log = logging.getLogger(__name__)
 
+AT_ONCE = UNITS // 2        # of work; more is done in a thread
+
 
 async def update(store: Store, settings: Settings, drop: Maildrop, who: str) -> int | None:
     """Remove what is marked as deleted, on disk when this returns: so many messages; None when that failed, -1
@@ -28,19 +30,19 @@ async def update(store: Store, settings: Settings, drop: Maildrop, who: str) -> 
     With it goes what was retrieved, where nothing may be left (RFC 2449 §6.7), and what has expired. Messages that
     others have expunged meanwhile are gone, which is what was asked for. Raises Unflushed: there is no answer then.
     """
-    asked = drop.deleted()
-    others = [] if settings.leave_on_server else drop.all_sent()
+    asked = sorted_uids(drop.deleted())
+    others = [] if settings.leave_on_server else list(drop.all_sent())
     if settings.expire_removes:
         others += drop.expired
-    uids = sorted({*asked, *others}) if others else asked
-    if not uids:
+    uids = sorted_uids([*asked, *others]) if others else asked
+    if not len(uids):
         return 0
     if not _may(store, drop, "te"):
         log.info("%s: QUIT: the user may not delete", who)
         return None
     before = Commits.total
     try:
-        if _are_many(uids, EXPUNGE_UNITS):
+        if units(uids, EXPUNGE_UNITS) > AT_ONCE:
             entry = drop.mailbox.entry
             await offload.run(store, "changes", remove, store, entry, uids, user=entry.name.owner)
         else:
@@ -69,21 +71,16 @@ def _tell_removed(who: str, asked: int, others: int | None) -> None:
 
 def mark_seen(store: Store, drop: Maildrop, who: str) -> None:
     r"""Set \Seen on what RETR has sent, however the session ended."""
-    unseen = drop.sent_unseen()
+    unseen = sorted_uids(drop.sent_unseen())
     work = partial(change_flags, store, drop.mailbox.entry, unseen, FlagAction.ADD, Flags(Flag.SEEN))
     try:
-        if unseen and _may(store, drop, "s"):
-            if _are_many(unseen, FLAG_UNITS):
+        if len(unseen) and _may(store, drop, "s"):
+            if units(unseen, FLAG_UNITS) > AT_ONCE:
                 offload.start(store, "changes", work)
             else:
                 offload.sometime(store, work)
     except StoreError as error:
         tell_refusal(log, logging.WARNING, f"{who}: RETR", error)
-
-
-def _are_many(uids: list[int], price: float) -> bool:
-    """Whether they are changed in a thread."""
-    return units(sorted_uids(uids), price) > UNITS // 2
 
 
 def _may(store: Store, drop: Maildrop, rights: str) -> bool:

@@ -37,6 +37,7 @@ Found = TypeVar("Found", bound=Outcome)
 
 EVERYTHING, _, NOTHING = SYNC_LEVELS
 FEW = 50                    # at most so many messages are delivered together on the event loop
+MANY = 200                  # mailboxes of a message that are delivered to on the event loop: about 3 ms
 PAUSE = 0.05                # seconds between two tries
 
 
@@ -279,10 +280,11 @@ async def _place(store: Store, messages: Sequence[Staged]) -> None:
 async def _commit(store: Store, partition: Partition, staged: Staged, targets: Sequence[Target],
                   received: InternalDate) -> list[Outcome]:
     """The outcomes of a transaction that is not flushed yet. A content that is new to the partition is put on disk
-    before it. It is done at once, unless another transaction holds a lock for longer than usual, or brought the same
-    content."""
+    before it. It is done at once, unless it is for many, or another transaction holds a lock for longer than usual, or
+    brought the same content."""
+    work = partial(commit, partition, staged, targets, received, seconds=AT_ONCE)
     try:
-        return await change(store, partial(commit, partition, staged, targets, received, seconds=AT_ONCE))
+        return await (change(store, work) if len(targets) <= MANY else run(store, "held", work))
     except LostFile as lost:
         await forget_expunged(store, partition, lost)
         return await _commit(store, partition, staged, targets, received)

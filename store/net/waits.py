@@ -1,5 +1,6 @@
 """What a connection's session waits for: input, room to write, an event, time that passes. Every wait has an end."""
 
+from functools import partial
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
@@ -7,6 +8,7 @@ from twisted.internet.defer import Deferred
 from store.net.admission import AdmissionControl
 from store.net.countedconnection import Counted
 from store.net.linestates import Clock, ConnectionLost, Stopping, TimedOut
+from store.news.turns import Turns
 
 TURN = 0.01                 # seconds of work after which a busy session lets others in (`breathe`)
 
@@ -77,6 +79,13 @@ class Waits(Counted):
         if self._clock.seconds() - self._turn > TURN:
             await self._next_turn()
 
+    async def take_turn(self, turns: Turns) -> None:
+        """Wait among those who have much to write at the same time: where the peers of hundreds take something at one
+        moment, all of these would go on before anybody else is heard. Raises ConnectionLost."""
+        turn: Deferred[None] = Deferred()
+        turns.add(self._clock, partial(turn.callback, None))
+        await self._resumed(turn)
+
     async def look_again(self) -> None:
         """Have what the peer has sent meanwhile arrive, and others go on, and wait for nothing."""
         await self._next_turn()         # which may begin with this,
@@ -85,6 +94,9 @@ class Waits(Counted):
     async def _next_turn(self) -> None:
         turn: Deferred[None] = Deferred()
         self._clock.callLater(0, turn.callback, None)
+        await self._resumed(turn)
+
+    async def _resumed(self, turn: "Deferred[None]") -> None:
         await turn
         self._turn = self._clock.seconds()
         if self.lost:

@@ -190,6 +190,16 @@ arrivals_of: Callable[[bytes], Iterable[tuple[int, int, int, int]]] = _ARRIVAL.i
 """and of many."""
 
 
+def marked(rows: Rows, marks: bytes | bytearray, mark: int, without: int = 0) -> NDArray[np.uint32]:
+    """The UIDs of the records that have that mark, of which there is an octet for each, and none of the flags `without`
+    (bits). Only these two columns are read: all records of a large mailbox are 25 MiB."""
+    chosen = np.frombuffer(marks, np.uint8) == mark
+    if without:
+        chosen &= rows["flags"] & np.uint16(without) == 0
+    found: NDArray[np.uint32] = rows["uid"][chosen]
+    return found
+
+
 def take(rows: Rows, which: NDArray[Any]) -> Rows:
     """A copy of the records at these places, or where this mask is set."""
     taken: Rows = rows.view(_OCTETS)[which].view(ROW)

@@ -2,6 +2,7 @@
 
 from twisted.internet.task import Clock
 
+from imap import view
 from imap.protocol import factory
 from imap.settings import Settings
 from store.news.turns import AT_ONCE
@@ -52,4 +53,37 @@ def test_each_is_told_once_and_few_in_one_turn(place):
     writer.send(b"e STORE 1 -FLAGS (\\Flagged)\r\n")
     assert all(wire.received().count(b"* 1 FETCH") == 1 for wire in wires[:-2])
     for wire in [*wires[:-2], leaver, writer]:
+        wire.hang_up()
+
+
+def test_whose_peers_take_much_at_one_moment_go_on_a_few_at_a_time(place, monkeypatch):
+    """They are in the middle of what has become of thousands of messages."""
+    monkeypatch.setattr(view, "BATCH", 2)
+    clock = Clock()
+    for number in range(6):
+        deliver(place.store, b"Subject: %d\r\n\r\n.\r\n" % number, "user/alice/INBOX")
+    made = factory(place.store, Settings(plaintext_login=True), clock)
+    wires = []
+    for _ in range(SESSIONS + 1):
+        wires.append(Wire(made, clock))
+        wires[-1].send(b"a LOGIN alice secret\r\nb SELECT INBOX\r\n")
+    writer = wires.pop()
+    for wire in wires:
+        wire.send(b"c IDLE\r\n")
+        wire.received()
+        wire.protocol.pauseProducing()              # its peer takes nothing
+    writer.send(b"d STORE 1:6 +FLAGS (\\Flagged)\r\n")
+    told = {wire: wire.received() for wire in wires}
+    assert all(0 < each.count(b"FETCH") < 6 for each in told.values())
+    for wire in wires:
+        wire.protocol.resumeProducing()
+    most = 0
+    for _ in range(SESSIONS):
+        heard = {wire: wire.received() for wire in wires}
+        most = max(most, sum(bool(each) for each in heard.values()))
+        for wire, each in heard.items():
+            told[wire] += each
+        turn(clock)
+    assert most == AT_ONCE and all(each.count(b"FETCH") == 6 for each in told.values())
+    for wire in [*wires, writer]:
         wire.hang_up()

@@ -16,6 +16,7 @@ from store.opening import open_store
 from store.partition import messagefiles
 from store.partition.partition import Partition
 from store.quota import roots
+from store.tables.state import state_key
 from store.values import Flag, Flags, InternalDate
 from tests.support.stores.stores import HASH, SMALL, deliver, reopen, reopen_after_crash
 
@@ -339,3 +340,26 @@ def test_a_committed_message_keeps_the_name_that_is_on_disk_whoever_lets_go_of_i
     staged.files.drop_staged_names()               # now the other name is on disk
     assert not path.exists()
     assert staged.files.locate(staged.digest, staged.serial)
+
+
+class Kinds(offload.Threads):
+    """Says which kind of thread each piece of work is for."""
+
+    def __init__(self):
+        self.kinds = []
+
+    def run(self, kind, work, then=None, user=""):
+        """The result of `work`."""
+        self.kinds.append(kind)
+        return super().run(kind, work, then, user)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_message_for_many_is_committed_in_a_thread(store, monkeypatch, more):
+    """One transaction all the same: see `durable.MANY`."""
+    monkeypatch.setattr(durable, "MANY", 2 - more)
+    store.owned.put(offload.Threads, kinds := Kinds())
+    before = store.partitions["primary"].states.get(state_key(inbox(store).id))
+    outcomes = deliver(store, BODY, "user/alice/INBOX", "user/bob/INBOX")
+    assert all(isinstance(outcome, Delivered) for outcome in outcomes) and kinds.kinds.count("held") == more
+    assert store.partitions["primary"].states.get(state_key(inbox(store).id)) != before and len(files(store)) == 1
