@@ -87,7 +87,7 @@ class Messages:
         at, fits = self._fitting(rows)
         if len(self.serials):
             octets = self.sizes[at].astype(np.int64) + private_headers
-            fits &= (octets == (rows["size"] + rows["header_length"]).astype(np.int64)) & (rows["spare"] == 0) & (
+            fits &= (octets == (rows["size"] + rows["header_length"]).astype(np.int64)) & (
                 (rows["header_length"] == 0) | (self.traces[at] == rows["header_length"]))
         return [int(row["uid"]) for row in rows[~fits] if bytes(row["digest"]) in self.records]
 

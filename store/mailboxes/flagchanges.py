@@ -82,26 +82,27 @@ def update_flags(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArra
         found = at = places(rows, wanted)
         if known is not None:
             at = found[change.passes(_shown(txn, entry.id, rows, found, reader if own else ""), known)]
-        there, old = rows["uid"][at], rows["flags"][at]
-        old_words = rows["keywords"][at] if event_of else None
-        differ = change.of_all(rows, at)
+        which: Any = slice(None) if len(at) == len(rows) else at        # many times as fast
+        there, old = rows["uid"][which].copy(), rows["flags"][which].copy()     # others get the records' memory
+        old_words = rows["keywords"][which].copy() if event_of else None
+        differ = change.of_all(rows, which)
         if differ.any():
             txn.rewrite_flags(entry.id, rows, differ, before.uidnext)
         changed_own = bool(own) and _change_own(txn, entry.id, reader, there, change)
         if changed_own or differ.any():
-            new = rows["flags"][at]
+            new = rows["flags"][which]
             after = evolve(
                 before, highestmodseq=change.modseq, changed=change.modseq, keywords=keywords,
                 unseen=before.unseen + _count(old, Flag.SEEN) - _count(new, Flag.SEEN),
                 deleted=before.deleted + _count(new, Flag.DELETED) - _count(old, Flag.DELETED))
             txn.set_state(entry.id, before, after)
             if old_words is not None:
-                _have_script_run(txn, entry.id, event_of, there, old ^ rows["flags"][at],
-                                 old_words ^ rows["keywords"][at], keywords)
+                _have_script_run(txn, entry.id, event_of, there, old ^ new,
+                                 old_words ^ rows["keywords"][which], keywords)
             if len(rows) == before.messages:
                 txn.hand_over(entry.id, after, rows)
-        present = rows["uid"][found]
-        modseqs = rows["modseq"][at] if not own else _shown(txn, entry.id, rows, at, reader)["modseq"]
+        present = there if found is at else rows["uid"][found]
+        modseqs = rows["modseq"][which].copy() if not own else _shown(txn, entry.id, rows, at, reader)["modseq"]
         return Update(_without(wanted, present), _without(present, there), there, modseqs)
 
     return _joined(in_slices(wanted, FLAG_UNITS, lambda some: store.transact(entry, partial(work, wanted=some))))
@@ -225,9 +226,8 @@ class _Change:
             passed |= same & (old["modseq"] <= known.since)
         return np.asarray(passed)
 
-    def of_all(self, rows: Rows, at: NDArray[np.intp]) -> NDArray[np.bool_]:
+    def of_all(self, rows: Rows, which: Any) -> NDArray[np.bool_]:
         """Change the flags that everybody sees, in the records at these places; which of all are different now."""
-        which: Any = slice(None) if len(at) == len(rows) else at       # many times as fast
         old, old_words = rows["flags"][which].copy(), rows["keywords"][which].copy()
         new = _apply(self.action, old, self.system & ~self.own, old & np.uint16(self.own | ~self.allowed & 0xFFFF))
         new_words = _apply(self.action, old_words, self.keywords, np.uint64(0)) if self.words else old_words

@@ -186,7 +186,6 @@ class Contents:
             new["digest"] = np.frombuffer(b"".join([each.digest for each in copied if each]), ROW["digest"])
             new["serial"] = [each.serial for each in copied if each]
             new["header_length"] = [each.header_length for each in copied if each]
-            new["spare"] = 0
         numbers = self.partition.transact(lambda txn: txn.partition.private_headers.numbers_for(
             new, private_headers, txn.handle)) if private_headers else {}
         return renumbered(new, numbers), had

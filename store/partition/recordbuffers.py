@@ -252,21 +252,25 @@ class Shelf:
         """The records after these changes of single records, which are the last ones, in order; `known` has only some
         of them, or none. If there is a copy as new as the first of them, they are in an array that nobody holds, or at
         whose end they arrived. Then the cost does not depend on the size of the mailbox."""
-        first, copy = steps[0].before, None
+        first = steps[0].before
         with self._lock:
-            copies = self._copies.get((mailbox, ""), [])
+            key = mailbox, ""
+            copies = self._copies.get(key, [])
             for at in range(len(copies) - 1, -1, -1):
-                then = copies[at].state.highestmodseq
+                copy = copies[at]
+                then = copy.state.highestmodseq
                 if then == figures.highestmodseq:
-                    return copies[at].seen()
-                if first <= then < figures.highestmodseq and (copies[at]._array() is None or figures.changed <= then):
-                    copy = copies.pop(at)
-                    self._octets -= copy.memory.nbytes
-                    break
-        if copy is None or not copy.catch_up(steps[copy.state.highestmodseq - first:], figures):
-            copy = Copy.with_room(known.state, max(figures.messages, len(known.rows)))
-            copy.fill(known.state, known, ())
-            copy.catch_up(steps[known.state.highestmodseq - first:], figures)
+                    return copy.seen()
+                if (first <= then < figures.highestmodseq and (copy._array() is None or figures.changed <= then)
+                        and copy.catch_up(steps[then - first:], figures)):
+                    while at + 1 < len(copies) and copies[at + 1].state.highestmodseq <= figures.highestmodseq:
+                        copies[at], copies[at + 1] = copies[at + 1], copy
+                        at += 1
+                    self._copies.move_to_end(key)
+                    return copy.seen()
+        copy = Copy.with_room(known.state, max(figures.messages, len(known.rows)))
+        copy.fill(known.state, known, ())
+        copy.catch_up(steps[known.state.highestmodseq - first:], figures)
         return self.put(mailbox, "", copy)
 
     def forget(self, mailbox: int, reader: str) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from mboxlist.engine.btree import Txn
 from mboxlist.entry import MailboxId
 from store.partition.partition import Partition
-from store.tables.index import CHUNK, HEAD, ROW, Rows, chunk_of_key, is_divided, is_whole, join, records_in, records_of
+from store.tables.index import CHUNK, ROW, Rows, between_heads, chunk_of_key, is_whole, join, records_in, records_of
 
 HELD_OCTETS = 4 << 20       # of records, at a time
 
@@ -26,8 +26,7 @@ def sound(mailbox: MailboxId, number: int, value: bytes) -> bool:
     """Whether a chunk is whole, and has only records of its own UIDs, in their order."""
     if not is_whole(value):
         return False
-    each = HEAD if is_divided(value) else ROW.itemsize
-    uids = _uids(records_in(value), each).unpack_from(value)        # for so few numpy takes longer
+    uids = _uids(records_in(value), between_heads(value)).unpack_from(value)        # for so few numpy takes longer
     return bool(uids[0] > number * CHUNK and uids[-1] <= (number + 1) * CHUNK and list(uids) == sorted(set(uids)))
 
 

@@ -34,11 +34,11 @@ T = TypeVar("T")
 
 META_KEY = b"\x00\x00\x00\x00"
 META = struct.Struct("<IQI")           # epoch; first arrival serial not given out; format of what is on disk
-FORMAT = 7                              # 6: no chunk is divided. 5: no store.idx has an account. 4: no table has a
-                                        # generation. 3: each list of those that wait for the purge has one digest.
-                                        # 2: no expunged record is counted. 1, without the field in META: records of 88
-                                        # octets. What is written
-READABLE = (2, 3, 4, 5, 6, FORMAT)      # to becomes one of FORMAT; of one before WITH_ACCOUNTS every store.idx is
+FORMAT = 8                              # 7: no record has a balance. 6: no chunk is divided. 5: no store.idx has an
+                                        # account. 4: no table has a generation. 3: each list of those that wait for the
+                                        # purge has one digest. 2: no expunged record is counted. 1, without the field
+                                        # in META: records of 88 octets. What is written
+READABLE = (2, 3, 4, 5, 6, 7, FORMAT)   # to becomes one of FORMAT; of one before WITH_ACCOUNTS every store.idx is
 WITH_ACCOUNTS = 6                       # looked at
 READY = 128                             # files that are made ready at a time
 HELD = 250                              # cache records that are in memory at a time: of more, it would be fresh memory

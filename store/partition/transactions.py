@@ -23,11 +23,14 @@ from store.events.recording import Recording
 from store.partition.recordbuffers import Step
 from store.tables.index import (
     CHUNK,
+    DIVIDED,
     HEAD,
-    TRAILER,
+    OLDER,
+    ROW,
     Rows,
-    checked_heads,
+    balanced,
     chunk_key,
+    decode,
     divided,
     encode,
     extend,
@@ -35,11 +38,9 @@ from store.tables.index import (
     heads_of,
     is_whole,
     octets_of,
-    other_heads,
     place_of,
     take,
     with_flags,
-    with_trailer,
 )
 from store.tables.state import (
     DELETED,
@@ -60,8 +61,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FEW = 8             # so few chunks are read one by one
-UNCHANGED = 4       # so few records at the end of a chunk are logged too, rather than two parts;
-UNCHANGED_HEADS = 16    # so few of a divided chunk
 UNITS = 5000        # of work in a slice; a unit is about a microsecond. So many units cost:
 CHUNK_UNITS = 16    # a chunk that is read and written again,
 FLAG_UNITS = 0.5    # a message whose flags change,
@@ -84,7 +83,7 @@ class WriteTxn:
         self.steps: list[tuple[MailboxId, Step]] = []       # what it did to single records, in turn
         self._figures = b""                                 # of the last mailbox in which a message arrived,
         self._delivery = False                              # and whether a delivery brought it
-        self._loaded: dict[bytes, bytes] = {}               # of chunks that were loaded: see `checked_heads`
+        self._loaded: dict[bytes, bytes] = {}               # chunks that were loaded to be changed
         self._before: dict[MailboxId, int] = {}
         self._chunks: dict[MailboxId, set[int]] = {}
         recorder = partition.recorder
@@ -174,8 +173,12 @@ class WriteTxn:
         number = (uid - 1) // CHUNK
         place = chunk_key(mailbox, number)
         value = partition.index.get_to_change(place, handle)
-        if value is not None and not is_whole(value):
-            partition.whole(mailbox, [value])
+        older = False
+        if value is not None:
+            if not is_whole(value):
+                partition.whole(mailbox, [value])
+            if older := len(value) % ROW.itemsize == OLDER:
+                value = divided(decode(value))
         at = place_of(value, uid) if value is not None else None
         if value is None or at is None:
             must_be_here(data, partition.epoch)
@@ -190,9 +193,11 @@ class WriteTxn:
                                 bool(come & DELETED) - bool(gone & DELETED))
         if self.recording is not None and self.recording.flags:
             self.recording.flagged(mailbox, uid, come, gone, after)
-        record, end, check = with_flags(value, at, flags, modseq)
-        partition.index.put_part(place, at, record[:HEAD], handle)
-        partition.index.put_part(place, end, check, handle)
+        record, part = with_flags(value, at, flags, modseq)
+        if older:
+            partition.index.put(place, value[:at] + part + value[at + len(part):], handle)
+        else:
+            partition.index.put_part(place, at, part, handle)
         partition.states.put(key, after, handle)
         self._before.setdefault(mailbox, modseq - 1)
         self._chunks.setdefault(mailbox, set()).add(number)
@@ -246,11 +251,9 @@ class WriteTxn:
             start = chunk_key(mailbox, 0 if numbers is None else int(numbers[0]))
             end = chunk_key(MailboxId(mailbox + 1), 0) if numbers is None else chunk_key(mailbox, int(numbers[-1]) + 1)
             found = list(islice(table.scan_to_change(start, end, self.handle), most))
-        values = []
-        for key, value in found:
-            self._loaded[key] = checked_heads(value)
-            values.append(value)
-        return self.partition.writable(mailbox, values)
+        if uids is not None:
+            self._loaded.update(found)
+        return self.partition.writable(mailbox, [value for _, value in found])
 
     def rewrite(self, mailbox: MailboxId, rows: Rows, changed: NDArray[np.bool_], kept: NDArray[np.bool_] | None = None
                 ) -> None:
@@ -261,33 +264,30 @@ class WriteTxn:
 
     def rewrite_flags(self, mailbox: MailboxId, rows: Rows, changed: NDArray[np.bool_], uidnext: int) -> None:
         """Write only the records, of those that `load` has just given, whose flags, keywords or MODSEQs have changed.
-        What is behind the last one of a chunk is not logged, and of a divided chunk only heads are. A full chunk of
-        which most records change is divided: no message arrives below UIDNEXT."""
+        What is before the first one of a chunk, or behind the last one, is not logged, and of a divided chunk only
+        heads are. A full chunk of which most records change is divided: no message arrives below UIDNEXT."""
         index, handle, size = self.partition.index, self.handle, rows.itemsize
-        octets, heads = octets_of(rows), b""
+        octets, heads, ends, balances = octets_of(rows), b"", list[int](), list[bytes]()
         recording = self.recording if self.recording is not None and self.recording.flags else None
         for number, begin, end, first, last in self._touched(mailbox, rows, changed):
             key = chunk_key(mailbox, number)
             if recording is not None:
                 recording.note(mailbox, number, index.get_to_change(key, handle))
-            if checked := self._loaded[key]:
+            old = self._loaded[key]
+            form = len(old) % size
+            if form == DIVIDED:
                 heads = heads or heads_of(rows)
-                new, at = other_heads(heads[begin * HEAD:end * HEAD], checked), (first - begin) * HEAD
-                if end - last > UNCHANGED_HEADS:
-                    index.put_part(key, at, new[at:(last + 1 - begin) * HEAD], handle)
-                    index.put_part(key, len(new) - TRAILER, new[-TRAILER:], handle)
-                else:
-                    index.put_part(key, at, new[at:], handle)
-            elif (number + 1) * CHUNK < uidnext and 2 * (last + 1 - first) > end - begin:
+                at, part = (first - begin) * HEAD, heads[first * HEAD:(last + 1) * HEAD]
+            elif form == OLDER or (number + 1) * CHUNK < uidnext and 2 * (last + 1 - first) > end - begin:
                 index.put(key, divided(rows[begin:end]), handle)
+                continue
             else:
-                value = with_trailer(octets[begin * size:end * size])
-                if end - last > UNCHANGED:                      # `put` would log these as well, up to the check value
-                    at = (first - begin) * size
-                    index.put_part(key, at, value[at:(last + 1 - begin) * size], handle)
-                    index.put_part(key, len(value) - TRAILER, value[-TRAILER:], handle)
-                else:
-                    index.put(key, value, handle)
+                at, part = (first - begin) * size, bytes(octets[first * size:(last + 1) * size])
+            part = balanced(part, at, old)
+            index.put_part(key, at, part, handle)
+            ends.append(last)
+            balances.append(part[-4:])
+        rows["balance"][ends] = np.frombuffer(b"".join(balances), "<u4")        # who sees them sees what is stored
 
     def _touched(self, mailbox: MailboxId, rows: Rows, changed: NDArray[np.bool_]
                  ) -> Iterator[tuple[int, int, int, int, int]]:

@@ -21,7 +21,7 @@ from store.rebuild.outcome import Correction, Outcome
 from store.rebuild.repair import fit, repair_mailbox
 from store.rebuild.salvage import broken_chunks, readable
 from store.store import Store
-from store.tables.index import CHUNK, ROW, Rows, chunk_key, joined, split, take
+from store.tables.index import CHUNK, Rows, chunk_key, differ, joined, split, take
 from store.tables.references import MessageRecord
 from store.tables.state import MailboxState, counted
 from store.values import RECONSTRUCT, Finding
@@ -166,7 +166,7 @@ class _Damage:
         """What differs between what is there and what should be; `unused`, and what an incomplete source does not have,
         may be there."""
         _, here, there = np.intersect1d(have["uid"], want["uid"], assume_unique=True, return_indices=True)
-        differs = have.view((np.void, ROW.itemsize))[here] != want.view((np.void, ROW.itemsize))[there]
+        differs = differ(take(have, here), take(want, there))
         extra = have["uid"][~np.isin(have["uid"], np.concatenate((want["uid"], unused["uid"])))]
         return cls(want["uid"][~np.isin(want["uid"], have["uid"])], have["uid"][here[differs]],
                    extra if complete else extra[:0])
@@ -186,7 +186,7 @@ class _Damage:
             return False
         pair = [take(rows, np.flatnonzero(np.isin(rows["uid"], self.different))) for rows in (have, want)]
         for rows in pair:
-            rows["modseq"] = rows["serial"] = 0
+            rows["modseq"] = rows["serial"] = rows["balance"] = 0
         return pair[0].tobytes() == pair[1].tobytes()
 
     def texts(self) -> list[str]:

@@ -226,7 +226,7 @@ def _correct(txn: WriteTxn, state: MailboxState, rows: Rows, figures: NDArray[An
     """Have the records say nothing that the mailbox and the messages (their FIGURES) do not; which of them were
     changed."""
     keywords = np.uint64((1 << len(state.keywords)) - 1)
-    right = (rows["serial"] == figures["serial"]) & (rows["head"] == 0) & (rows["spare"] == 0) & (
+    right = (rows["serial"] == figures["serial"]) & (rows["head"] == 0) & (
         rows["size"] + rows["header_length"] == figures["size"]) & (
         (rows["header_length"] == 0) | (rows["header_length"] == figures["trace"]))     # nearly all
     changed: NDArray[np.bool_] = (rows["flags"] & ~ALL_FLAGS != 0) | (rows["keywords"] & ~keywords != 0)

@@ -248,7 +248,7 @@ def fit(row: Any, record: MessageRecord, txn: WriteTxn) -> None:
     header_length = record.size + len(head) - size
     if header_length not in (0, record.trace):
         header_length = record.trace if row["header_length"] not in (0, record.trace) else int(row["header_length"])
-    row["head"], row["header_length"], row["spare"] = number if head else 0, header_length, 0
+    row["head"], row["header_length"] = number if head else 0, header_length
     row["size"] = record.size - header_length + len(head)
 
 

@@ -21,12 +21,13 @@ Imports `mboxlist` and the small modules of `store`. A table knows its rows, and
     arrivals.db   `duplicates`      digest of Message-ID, sender, mailbox -> until when it counts
 
 A record (`index.ROW`) is 96 octets: UID, flags, keywords, MODSEQ, internal date with zone, size, serial, header length,
-digest, private header. UID u is in chunk (u - 1) // 64. The chunks of a mailbox join into one numpy array, and
+digest, private header, balance. UID u is in chunk (u - 1) // 64. The chunks of a mailbox join into one numpy array, and
 everything works on whole arrays; a mailbox of 100,000 is read in some tens of milliseconds at most.
 
 Each chunk ends with a CRC-32 of its records. It is at the end because Berkeley DB logs the part of a value that
 changed: an arrival appends, and changes 96 + 4 octets there and none at the head. `extend` carries the old checksum on
-instead of computing it again, so a damaged chunk stays a damaged one.
+instead of computing it again, so a damaged chunk stays a damaged one. A change of flags does not change it: see
+`index.balanced`.
 
 Flags are 16 bits; keywords are 64 bits that stand for the names in the mailbox's state. \Recent is not a flag:
 `Store.claim_recent` gives a session the UIDs that no session has seen.

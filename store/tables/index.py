@@ -7,11 +7,17 @@ CRC-32 of all that comes before it.
 Plain: the records in ascending order of UID, and the CRC-32. It stands at the end so that an arrival, which only
 appends, changes few octets of the value and so few octets of log.
 
-Divided: the heads of all records, the first HEAD octets of each, in which is all that a STORE changes; their check
-value; the rests of all records; the CRC-32. A STORE of many messages changes the first quarter of such a value, and the
-log gets no more. For the check value is the CRC-32 of the heads, exclusive or that of the rests: with it the CRC-32 up
-to there is the same for all heads that belong to these rests, and so is that at the end. A chunk is divided by a STORE
-of many when no message can arrive in it any more.
+Divided: the heads of all records, that is the first octets of each and its balance, in which is all that a STORE
+changes; the rests of all records; an octet 0; the CRC-32. A STORE of many messages changes the first third of such a
+value, and the log gets no more. A chunk is divided by a STORE of many when no message can arrive in it any more.
+
+A STORE changes one run of octets of a chunk, and not its CRC-32: the balance of the last record that it changes is made
+such that the CRC-32 up to there is what it was. What a CRC-32 differs by after some octets depends on nothing but what
+these differ by, and four octets that differ by just that end it. So a balance says nothing, and is part of no
+comparison.
+
+Partitions of form 7 have divided chunks of another kind (older), which are only read. In these there are no balances
+among the heads, but behind them the CRC-32 of the heads, exclusive or that of the rests.
 """
 
 import struct
@@ -38,7 +44,7 @@ ROW = np.dtype([
     ("header_length", "<u4"),        # octets at the head of the message file that are not part of this message
     ("digest", "V32"),         # digest that names the message file
     ("head", "<u4"),        # number of the header fields that stand before it in this mailbox, 0 for none: see heads
-    ("spare", "<u4"),       # 0
+    ("balance", "<u4"),     # says nothing: see `with_flags`
 ])
 Rows = NDArray[Any]         # of ROW
 OWN = np.dtype([("flags", "u1"), ("modseq", "<u8")])        # what a reader has of its own of a UID: see readers
@@ -47,11 +53,16 @@ _MESSAGE = struct.Struct("<32xQQ4xI32sI4x")     # of a record: size, serial, hea
 _OCTETS = np.dtype((np.void, ROW.itemsize))     # a record as plain octets: copied many times as fast as field by field
 
 _ARRIVAL = struct.Struct("<IH2xQ16xQ56x")         # of a record: UID, flags, keywords, size
-HEAD = _FLAGS.size          # octets
 _SIZE = ROW.itemsize
+_BALANCE = _SIZE - 4        # where that begins in a record,
+_FIRST = _FLAGS.size        # and in a head: octets of a record before what no STORE changes
+HEAD = _FIRST + 4           # octets
 _REST = _SIZE - HEAD
-_HEAD_OCTETS, _REST_OCTETS = np.dtype((np.void, HEAD)), np.dtype((np.void, _REST))
-_PARTS = np.dtype([("head", _HEAD_OCTETS), ("rest", _REST_OCTETS)])
+_FIRST_OCTETS, _REST_OCTETS = np.dtype((np.void, _FIRST)), np.dtype((np.void, _REST))
+_PARTS = np.dtype([("first", _FIRST_OCTETS), ("rest", _REST_OCTETS), ("balance", "<u4")])
+_HEADS = np.dtype([("first", _FIRST_OCTETS), ("balance", "<u4")])
+_OLDER = np.dtype([("head", _FIRST_OCTETS), ("rest", (np.void, _SIZE - _FIRST))])
+_SAID = np.dtype([("said", (np.void, _BALANCE)), ("balance", "<u4")])
 
 CHUNK = 64                  # UIDs in a chunk
 MAX_UID = (1 << 32) - 1     # RFC 3501 §2.3.1.1
@@ -60,7 +71,8 @@ chunk_key: Callable[[int, int], bytes] = _KEY.pack
 """The key of a chunk of a mailbox."""
 _TRAILER = struct.Struct("<I")
 TRAILER = _TRAILER.size     # octets of a check value
-_OVER = TRAILER, 2 * TRAILER    # octets of a chunk's value besides records: plain, divided
+DIVIDED, OLDER = 1 + TRAILER, 2 * TRAILER       # octets of a chunk's value besides records,
+_OVER = TRAILER, DIVIDED, OLDER                 # of all its forms
 _RUN = 32                   # divided chunks that are laid out at a time
 _WHOLE = 0x2144DF1C         # the CRC-32 of anything that ends with its own CRC-32
 
@@ -95,14 +107,23 @@ def with_trailer(rows: bytes | memoryview) -> bytes:
 
 def divided(rows: Rows) -> bytes:
     """A chunk's value, divided."""
-    parts = rows.view(_PARTS)
-    heads, rests = parts["head"].tobytes(), parts["rest"].tobytes()
-    return with_trailer(b"".join((heads, _TRAILER.pack(zlib.crc32(heads) ^ zlib.crc32(rests)), rests)))
+    return with_trailer(b"".join((heads_of(rows), rows.view(_PARTS)["rest"].tobytes(), b"\0")))
 
 
 def is_divided(value: bytes) -> bool:
     """Whether a chunk's value is divided, by its length: a damaged one may be neither."""
-    return len(value) % _SIZE == 2 * TRAILER
+    return len(value) % _SIZE in (DIVIDED, OLDER)
+
+
+def is_older(value: bytes) -> bool:
+    """Whether it is divided as it is only read."""
+    return len(value) % _SIZE == OLDER
+
+
+def between_heads(value: bytes) -> int:
+    """How many octets behind a record's head the next one begins."""
+    over = len(value) % _SIZE
+    return HEAD if over == DIVIDED else _FIRST if over == OLDER else _SIZE
 
 
 def records_in(value: bytes) -> int:
@@ -115,7 +136,7 @@ def extend(value: bytes | None, rows: bytes) -> bytes:
     is damaged stays so."""
     if value is None:
         return rows + _TRAILER.pack(zlib.crc32(rows))
-    if len(value) % _SIZE == 2 * TRAILER:
+    if len(value) % _SIZE in (DIVIDED, OLDER):          # `is_divided`, a call less
         return with_trailer(records_of(value) + rows) if is_whole(value) else value + rows
     old, (check,) = value[:-4], _TRAILER.unpack(value[-4:])
     return old + rows + _TRAILER.pack(zlib.crc32(rows, check))
@@ -126,20 +147,19 @@ def is_whole(value: bytes) -> bool:
     return len(value) % _SIZE in _OVER and len(value) > _SIZE and zlib.crc32(value) == _WHOLE
 
 
-def checked_heads(value: bytes) -> bytes:
-    """The heads of a divided chunk with their check value; nothing of a plain one."""
-    return value[:len(value) // _SIZE * HEAD + TRAILER] if len(value) % _SIZE == 2 * TRAILER else b""
-
-
-def other_heads(heads: bytes, checked: bytes) -> bytes:
-    """Other heads in the place of these `checked_heads`: with their check value."""
-    return heads + _TRAILER.pack(zlib.crc32(heads) ^ zlib.crc32(memoryview(checked)[:-TRAILER]) ^ int.from_bytes(
-        checked[-TRAILER:], "little"))
+def balanced(octets: bytes, at: int, value: bytes) -> bytes:
+    """Octets that are to stand in this chunk's value from there on, the last four of them a balance: with the one by
+    which the CRC-32 stays what it is."""
+    end = len(octets) - 4
+    balance = zlib.crc32(memoryview(octets)[:end]) ^ zlib.crc32(memoryview(value)[at:at + end]) ^ int.from_bytes(
+        value[at + end:at + end + 4], "little")
+    return octets[:end] + _TRAILER.pack(balance)
 
 
 def place_of(value: bytes, uid: int) -> int | None:
-    """The octet of a chunk's value at which the head of the record of that UID begins; None when there is none."""
-    size = HEAD if len(value) % _SIZE == 2 * TRAILER else _SIZE
+    """The octet of a chunk's value at which the head of the record of that UID begins; None when there is none. Not of
+    an older one."""
+    size = HEAD if len(value) % _SIZE == DIVIDED else _SIZE
     at = min(len(value) // _SIZE, (uid - 1) % CHUNK + 1) * size     # UIDs ascend, and some are missing
     while at:
         at -= size
@@ -155,19 +175,25 @@ flags_of: Callable[[Any], tuple[int, int, int, int, int]] = _FLAGS.unpack_from
 """and of a record, ten times as fast as field by field."""
 
 
-def with_flags(value: bytes, at: int, flags: int, modseq: int) -> tuple[bytes, int, bytes]:
-    """The record whose head begins at that octet of a chunk's value with other system flags and another MODSEQ; where
-    the check value is that changes, and it then."""
+def with_flags(value: bytes, at: int, flags: int, modseq: int) -> tuple[bytes, bytes]:
+    """The record whose head begins at that octet of a chunk's value with other system flags and another MODSEQ; and
+    what is to stand there."""
     uid, _, zone, keywords, _ = _FLAGS.unpack_from(value, at)
-    head = _FLAGS.pack(uid, flags, zone, keywords, modseq)
-    if len(value) % _SIZE == 2 * TRAILER:
-        end = len(value) // _SIZE * HEAD
-        rest = end + TRAILER + at // HEAD * _REST
-        heads = b"".join((value[:at], head, value[at + HEAD:end]))
-        return head + value[rest:rest + _REST], end, other_heads(heads, value[:end + TRAILER])[-TRAILER:]
-    rest, end = at + HEAD, len(value) - TRAILER
-    check = zlib.crc32(memoryview(value)[rest:end], zlib.crc32(head, zlib.crc32(memoryview(value)[:at])))
-    return head + value[rest:rest + _REST], end, _TRAILER.pack(check)
+    first = _FLAGS.pack(uid, flags, zone, keywords, modseq)
+    if len(value) % _SIZE != DIVIDED:
+        end = at + _BALANCE                     # as `balanced`, with less
+        said = first + value[at + _FIRST:end]
+        record = said + _TRAILER.pack(zlib.crc32(said) ^ zlib.crc32(value[at:end]) ^ int.from_bytes(
+            value[end:end + 4], "little"))
+        return record, record
+    head = balanced(first + b"\0\0\0\0", at, value)
+    rest = len(value) // _SIZE * HEAD + at // HEAD * _REST
+    return first + value[rest:rest + _REST] + head[_FIRST:], head
+
+
+def differ(some: Rows, others: Rows) -> NDArray[np.bool_]:
+    """Which of these records say something else than the one beside them."""
+    return np.asarray(some.view(_SAID)["said"] != others.view(_SAID)["said"])
 
 
 def decode(value: bytes) -> Rows:
@@ -228,10 +254,9 @@ def split(rows: Rows) -> list[tuple[int, Rows]]:
 
 def writable(values: Sequence[bytes]) -> Rows:
     """The records of many chunks in one array that can be written to."""
-    octets = bytearray(sum(map(_SIZE.__rfloordiv__, map(len, values))) * _SIZE)      # `octets_in`, a call less
-    with memoryview(octets) as view:
-        lay_out(values, view)
-    return np.frombuffer(octets, ROW)
+    rows = np.empty(sum(map(_SIZE.__rfloordiv__, map(len, values))), ROW)
+    lay_out(values, rows.view(np.uint8).data)
+    return rows
 
 
 def octets_in(values: Iterable[bytes]) -> int:
@@ -244,7 +269,7 @@ def lay_out(values: Iterable[bytes], memory: memoryview) -> None:
     at = 0
     for length, some in groupby(values, len):
         octets = length // _SIZE * _SIZE
-        if length % _SIZE != 2 * TRAILER:
+        if length % _SIZE not in (DIVIDED, OLDER):
             for value in some:
                 memory[at:at + octets] = memoryview(value)[:octets]
                 at += octets
@@ -259,15 +284,22 @@ def lay_out(values: Iterable[bytes], memory: memoryview) -> None:
 def _put_together(values: Sequence[bytes], memory: memoryview) -> None:
     """`lay_out`, of divided chunks of one length."""
     length, octets = len(values[0]), b"".join(values)
-    shape = len(values), length // _SIZE
-    rows = np.frombuffer(memory, _PARTS).reshape(shape)
-    rows["head"] = np.ndarray(shape, _HEAD_OCTETS, octets, 0, (length, HEAD))
-    rows["rest"] = np.ndarray(shape, _REST_OCTETS, octets, shape[1] * HEAD + TRAILER, (length, _REST))
+    count = length // _SIZE
+    shape = len(values), count
+    if length % _SIZE == DIVIDED:
+        rows = np.frombuffer(memory, _PARTS).reshape(shape)
+        rows["first"] = np.ndarray(shape, _FIRST_OCTETS, octets, 0, (length, HEAD))
+        rows["balance"] = np.ndarray(shape, "<u4", octets, _FIRST, (length, HEAD))
+        rows["rest"] = np.ndarray(shape, _REST_OCTETS, octets, count * HEAD, (length, _REST))
+    else:
+        rows, rest = np.frombuffer(memory, _OLDER).reshape(shape), _OLDER["rest"]
+        rows["head"] = np.ndarray(shape, _FIRST_OCTETS, octets, 0, (length, _FIRST))
+        rows["rest"] = np.ndarray(shape, rest, octets, count * _FIRST + TRAILER, (length, rest.itemsize))
 
 
 def records_of(value: bytes) -> bytes:
     """The records of a chunk, in stored form."""
-    if len(value) % _SIZE != 2 * TRAILER:
+    if not is_divided(value):
         return value[:-TRAILER]
     octets = bytearray(len(value) // _SIZE * _SIZE)
     with memoryview(octets) as view:
@@ -277,8 +309,9 @@ def records_of(value: bytes) -> bytes:
 
 def heads_of(rows: Rows) -> bytes:
     """The heads of these records, one after the other."""
-    octets: bytes = rows.view(_PARTS)["head"].tobytes()
-    return octets
+    heads, parts = np.empty(len(rows), _HEADS), rows.view(_PARTS)
+    heads["first"], heads["balance"] = parts["first"], parts["balance"]
+    return heads.tobytes()
 
 
 def octets_of(rows: Rows) -> memoryview:

@@ -254,7 +254,6 @@ class Arrival:
             new["digest"] = np.frombuffer(b"".join([each.digest for each in found]), rows.dtype["digest"])
             new["serial"] = [each.serial for each in found]
             new["header_length"] = [each.header_length for each in found]
-            new["spare"] = 0
         new = renumbered(new, self._numbered(partition, new))
         self._compare_sizes(new)
         return new

@@ -34,7 +34,7 @@ def values(store, inbox):
 
 
 def forms(store, inbox):
-    return [{4: "plain", 8: "divided"}[len(value) % chunkforms.RECORD] for value in values(store, inbox)]
+    return [{4: "plain", 5: "divided", 8: "older"}[len(value) % chunkforms.RECORD] for value in values(store, inbox)]
 
 
 def is_sound(store, inbox):
@@ -43,7 +43,7 @@ def is_sound(store, inbox):
     rows = store.open_mailbox(inbox).rows
     stored = [chunkforms.records(value) for value in values(store, inbox)]
     assert rows.tobytes() == b"".join(stored) and check(store) == []
-    made = {"plain": chunkforms.plain, "divided": chunkforms.divided}
+    made = {"plain": chunkforms.plain, "divided": chunkforms.divided, "older": chunkforms.older}
     assert values(store, inbox) == [made[form](octets) for form, octets in zip(
         forms(store, inbox), stored, strict=True)]
     return rows
@@ -105,6 +105,45 @@ def test_records_that_come_and_go(store, inbox):
     assert len(rows) == len(every) - 3 + 60 and not np.isin([1, 64, 128], rows["uid"]).any()
 
 
+def have_older_chunks(store, inbox):
+    """As a version before this one has divided them."""
+    partition = store.partition_of(inbox)
+    older = {chunk_key(inbox.id, number): chunkforms.older(chunkforms.records(value))
+             for number, value in enumerate(values(store, inbox)[:2])}
+    partition.transact(lambda txn: [partition.index.put(key, value, txn.handle) for key, value in older.items()])
+
+
+@pytest.mark.parametrize(("change", "after"), [
+    (lambda store, inbox: update_one(store, inbox, 70, FlagAction.ADD, SEEN, "alice"), ["older", "divided", "plain"]),
+    (lambda store, inbox: change_flags(store, inbox, [70], FlagAction.ADD, SEEN), ["older", "divided", "plain"]),
+    (lambda store, inbox: change_flags(store, inbox, range(60, 71), FlagAction.ADD, SEEN),
+     ["divided", "divided", "plain"]),
+    (lambda store, inbox: remove(store, inbox, [5, 6]), ["plain", "older", "plain"]),
+    (lambda store, inbox: update_one(store, inbox, 5, FlagAction.REMOVE, SEEN, "alice"), ["older", "older", "plain"]),
+])
+def test_older_chunks_are_read_and_become_what_is_written_now(store, inbox, change, after):
+    """Nothing that they say is lost; what changes nothing leaves them."""
+    have_older_chunks(store, inbox)
+    assert forms(store, inbox) == ["older", "older", "plain"]
+    before = {int(row["uid"]): row.tobytes()[24:92] for row in is_sound(store, inbox)}
+    change(store, inbox)
+    rows = is_sound(store, inbox)
+    assert forms(store, inbox) == after
+    assert {int(row["uid"]): row.tobytes()[24:92] for row in rows}.items() <= before.items()
+    assert len(rows) == len(before) - 2 * (after[0] == "plain")
+
+
+def test_a_store_of_one_writes_its_record_only(store, inbox):
+    """Before and after, 92 octets of a record or 24 of a head, besides what each change costs."""
+    spent = {}
+    for form in "plain", "divided":
+        assert forms(store, inbox)[0] == form
+        spent[form] = logged(store, inbox, lambda: update_one(store, inbox, 9, FlagAction.ADD, SEEN, "alice"))
+        assert update_one(store, inbox, 9, FlagAction.REMOVE, SEEN, "alice")
+        change_flags(store, inbox, range(1, 2 * CHUNK + 1), FlagAction.ADD, FLAGGED)
+    assert spent["plain"] < 450 and spent["divided"] < spent["plain"] - 100
+
+
 def test_the_log_has_heads_only(store, inbox):
     """Twice, before and after; a chunk that is not divided is in it twice as a whole."""
     whole = range(1, 2 * CHUNK + 1)
@@ -115,12 +154,12 @@ def test_the_log_has_heads_only(store, inbox):
 
 
 def test_damage_in_a_divided_chunk_is_mended(store, inbox):
-    """One bit in the heads, the rests, and each check value."""
+    """One bit in the heads, the rests, the octet that tells it apart, and the checksum."""
     change_flags(store, inbox, range(1, 2 * CHUNK + 1), FlagAction.ADD, FLAGGED)
     partition, key, chance = store.partition_of(inbox), chunk_key(inbox.id, 0), random.Random(7)
     heads = CHUNK * chunkforms.HEAD
-    end = CHUNK * ROW.itemsize + 4
-    for at in chance.randrange(heads), heads + 1, chance.randrange(heads + 4, end), end + 2:
+    end = CHUNK * ROW.itemsize
+    for at in chance.randrange(heads), heads - 1, chance.randrange(heads, end), end, end + 2:
         before = store.open_mailbox(inbox).rows[["uid", "digest", "size", "serial"]].tolist()
         value = bytearray(partition.index.get(key))
         value[at] ^= 4

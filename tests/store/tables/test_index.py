@@ -10,19 +10,20 @@ from store.rebuild.salvage import readable
 from store.tables.index import (
     CHUNK,
     ROW,
-    checked_heads,
+    balanced,
     chunk_key,
     decode,
+    differ,
     divided,
     encode,
     extend,
     flags_at,
     heads_of,
     is_divided,
+    is_older,
     is_whole,
     join,
     octets_of_chunks,
-    other_heads,
     place_of,
     records_in,
     with_flags,
@@ -30,7 +31,13 @@ from store.tables.index import (
 )
 from tests.support.stores import chunkforms
 
-FORMS = st.sampled_from((encode, divided))
+
+def older(rows):
+    return chunkforms.older(rows.tobytes())
+
+
+WRITTEN = st.sampled_from((encode, divided))
+FORMS = st.sampled_from((encode, divided, older))
 CHUNKS = st.dictionaries(st.integers(0, 5), st.sets(st.integers(1, CHUNK), min_size=1), min_size=1)
 
 
@@ -42,38 +49,66 @@ def records(uids, seed=0):
     return rows
 
 
-@given(uids=st.sets(st.integers(65, 128), max_size=64), wanted=st.integers(65, 128), form=FORMS)
+@given(uids=st.sets(st.integers(65, 128), min_size=1), wanted=st.integers(65, 128), form=WRITTEN)
 def test_a_record_is_found_in_its_chunk(uids, wanted, form):
     """Wherever UIDs are missing."""
     at = place_of(form(records(uids)), wanted)
-    size = chunkforms.HEAD if form is divided and uids else ROW.itemsize
+    size = chunkforms.HEAD if form is divided else ROW.itemsize
     assert at == (sorted(uids).index(wanted) * size if wanted in uids else None)
 
 
 @given(uids=st.sets(st.integers(1, 64), min_size=1), pick=st.integers(0, 63), flags=st.integers(0, 31),
-       modseq=st.integers(1, 1 << 40), form=FORMS)
+       modseq=st.integers(1, 1 << 40), form=WRITTEN)
 def test_other_flags_of_one_record(uids, pick, flags, modseq, form):
-    """Nothing else changes, and the checksum agrees."""
+    """Nothing else that is said changes; the checksum is the same, and agrees. Half of the change would be seen."""
     rows = records(uids)
     expected, at = rows.copy(), pick % len(uids)
     expected["flags"][at], expected["modseq"][at] = flags, modseq
     old = form(rows)
     place = place_of(old, sorted(uids)[at])
-    record, end, check = with_flags(old, place, flags, modseq)
-    assert record == expected[at].tobytes()
-    new = bytearray(old)
-    new[place:place + chunkforms.HEAD] = record[:chunkforms.HEAD]
-    new[end:end + len(check)] = check
-    assert new == form(expected) and is_whole(bytes(new))
-    assert flags_at(bytes(new), place)[1::3] == (flags, modseq)
+    record, part = with_flags(old, place, flags, modseq)
+    new = old[:place] + part + old[place + len(part):]
+    assert is_whole(new) and new[-chunkforms.CHECK:] == old[-chunkforms.CHECK:]
+    assert chunkforms.said(chunkforms.records(new)) == chunkforms.said(expected.tobytes())
+    assert chunkforms.records(new)[at * ROW.itemsize:(at + 1) * ROW.itemsize] == record
+    assert decode(new).tobytes() == chunkforms.records(new)
+    assert flags_at(new, place)[1::3] == (flags, modseq)
+    half = old[:place] + part[:chunkforms.FIRST] + old[place + chunkforms.FIRST:]
+    assert is_whole(half) == (half == old)
+
+
+@given(uids=st.sets(st.integers(1, 64), min_size=1), ends=st.tuples(st.integers(0, 63), st.integers(0, 63)),
+       form=WRITTEN, seed=st.integers(1, 99))
+def test_other_flags_of_some_records(uids, ends, form, seed):
+    """From one to another one."""
+    rows, others = records(uids), records(uids, seed)
+    first, last = sorted(at % len(uids) for at in ends)
+    expected = rows.copy()
+    for name in ("flags", "keywords", "modseq"):
+        expected[name][first:last + 1] = others[name][first:last + 1]
+    old, size = form(rows), chunkforms.HEAD if form is divided else ROW.itemsize
+    octets = heads_of(expected) if form is divided else expected.tobytes()
+    part = balanced(octets[first * size:(last + 1) * size], first * size, old)
+    new = old[:first * size] + part + old[(last + 1) * size:]
+    assert is_whole(new) and new[-chunkforms.CHECK:] == old[-chunkforms.CHECK:]
+    assert chunkforms.said(chunkforms.records(new)) == chunkforms.said(expected.tobytes())
+
+
+@given(uids=st.sets(st.integers(1, 64), min_size=1), name=st.sampled_from(ROW.names))
+def test_a_record_says_all_but_its_balance(uids, name):
+    rows, others = records(uids), records(uids, 1)
+    new = rows.copy()
+    new[name] = others[name]
+    assert (differ(rows, new) == (rows[name] != others[name]) & (name != "balance")).all()
 
 
 @given(uids=st.sets(st.integers(1, 64), min_size=1), seed=st.integers(1, 99))
 def test_what_the_forms_are(uids, seed):
     rows = records(uids, seed)
     assert encode(rows) == chunkforms.plain(rows.tobytes()) and divided(rows) == chunkforms.divided(rows.tobytes())
-    assert is_divided(divided(rows)) and not is_divided(encode(rows))
-    assert len(divided(rows)) == len(encode(rows)) + chunkforms.CHECK
+    for form, is_one in ((encode, (False, False)), (divided, (True, False)), (older, (True, True))):
+        assert (is_divided(form(rows)), is_older(form(rows))) == is_one
+        assert chunkforms.records(form(rows)) == rows.tobytes()
 
 
 @given(chunks=CHUNKS, forms=st.lists(FORMS, min_size=6, max_size=6), seed=st.integers(1, 99))
@@ -110,17 +145,3 @@ def test_damage_of_up_to_four_octets_is_seen(uids, form, seed, spot, bits):
     at = spot % (len(value) - 3)
     value[at:at + 4] = (int.from_bytes(value[at:at + 4], "little") ^ bits).to_bytes(4, "little")
     assert not is_whole(bytes(value)) and not is_whole(bytes(value[:-1]))
-
-
-@given(uids=st.sets(st.integers(1, 64), min_size=1), seed=st.integers(1, 99))
-def test_heads_and_rests_of_two_moments(uids, seed):
-    """Other heads of the same messages fit; heads of others do not, with their check value or without."""
-    old, others = records(uids, seed), records(uids, seed + 100)
-    now = old.copy()
-    for name in ("flags", "keywords", "modseq"):
-        now[name] = others[name]
-    value, size = divided(old), len(checked_heads(divided(old)))
-    new = other_heads(heads_of(now), checked_heads(value))
-    assert new + value[size:] == divided(now) and is_whole(divided(now))
-    for heads in checked_heads(divided(others)), heads_of(others) + new[-chunkforms.CHECK:]:
-        assert len(heads) == size and not is_whole(heads + value[size:])

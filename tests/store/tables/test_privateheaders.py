@@ -78,7 +78,6 @@ def test_the_same_fields_have_the_same_number(store):
         assert all(isinstance(each, Delivered) for each in deliver(store, BODY, *targets, header=TO))
     first, second = box(store).rows["head"].tolist(), box(store, BOB).rows["head"].tolist()
     assert len(set(first)) == len(set(second)) == 1 and first[0] != second[0]
-    assert box(store).rows["spare"].tolist() == [0] * 3
     private_headers = dict(store.partitions["primary"].private_headers.all())
     assert {first[0]: to(ALICE), second[0]: to(BOB), 0: (2).to_bytes(4, "big")} == private_headers
 

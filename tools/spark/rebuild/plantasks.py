@@ -207,7 +207,6 @@ def usable(source: Source, left: Rows, own_fields: Mapping[int, bytes], known: F
     rows["modseq"] = np.minimum(rows["modseq"], MODSEQS)
     rows["keywords"] &= np.uint64((1 << (len(source.head.keywords) if source.found else 0)) - 1)
     rows["flags"] &= _FLAGS
-    rows["spare"] = 0
     return take(rows, np.flatnonzero(fits)), take(rows, np.flatnonzero(~fits))
 
 

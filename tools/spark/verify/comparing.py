@@ -18,7 +18,7 @@ from store.partition.partition import Partition
 from store.rebuild.desired import is_as_written
 from store.rebuild.salvage import readable
 from store.store import Store
-from store.tables.index import CHUNK, ROW, Rows, chunk_key, take
+from store.tables.index import CHUNK, ROW, Rows, chunk_key, differ, take
 from store.tables.state import MailboxState, state_key
 from store.userarea.idxfile import Head
 from store.values import RECONSTRUCT
@@ -77,8 +77,7 @@ def difference(have: Rows, want: Rows, lost: Callable[[NDArray[np.uint32]], NDAr
     which UIDs are in chunks that cannot be read."""
     want = want[~lost(want["uid"])]
     _, here, there = np.intersect1d(have["uid"], want["uid"], return_indices=True)
-    form = (np.void, ROW.itemsize)
-    differs = np.ascontiguousarray(have).view(form)[here] != np.ascontiguousarray(want).view(form)[there]
+    differs = differ(take(have, here), take(want, there))
     missing, extra = ~np.isin(want["uid"], have["uid"]), ~np.isin(have["uid"], want["uid"])
     rows = (want[missing], have[extra], have[here[differs]], want[there[differs]])
     return Difference(want["uid"][missing], have["uid"][here[differs]], have["uid"][extra],
