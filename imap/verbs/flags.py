@@ -63,7 +63,7 @@ async def store_flags(session: Session, command: StoreFlags) -> Reply:
     other = trouble = None
     try:
         if update is None and not command.silent:
-            await session.tell(expunges=command.by_uid, by_uid=command.by_uid, always=positions)
+            await session.tell(expunges=command.by_uid, by_uid=command.by_uid, always=positions, changed=True)
         else:
             other = await _tell(session, view, command, positions, update)
     except Exception as error:                  # keeps nobody from the reply that it is done: see `Session.done`
@@ -100,14 +100,14 @@ async def _updated(session: Session, view: View, command: StoreFlags, positions:
 async def _tell(session: Session, view: View, command: StoreFlags, positions: Positions, update: Update | None
                 ) -> Reply | None:
     """Tell what has become of the messages at these places; the reply, if it is not that all is done."""
-    by_uid, uids = command.by_uid, view.uids[positions]
+    by_uid, count = command.by_uid, len(positions)
     code, failed, gone = b"", positions[:0], update is not None and len(update.gone) > 0
     if update is not None and (gone or len(update.modified)):
-        found, places = update, positions
-        code, failed, positions = await session.of_many(len(uids), lambda: _failing(command, found, uids, places))
+        found, places, uids = update, positions, view.uids[positions]
+        code, failed, positions = await session.of_many(count, lambda: _failing(command, found, uids, places))
     if command.silent:
         state = await session.change(0, lambda: session.store.status(view.mailbox.entry))
-        belief = await session.of_many(len(uids), lambda: _believed(session, view, positions, command, state))
+        belief = await session.of_many(count, lambda: _believed(session, view, positions, command, state))
         await session.tell(expunges=by_uid, by_uid=by_uid, belief=belief, always=failed)
     else:
         always = np.union1d(positions, failed) if len(failed) else positions
@@ -132,10 +132,10 @@ def _failing(command: StoreFlags, update: Update, uids: NDArray[np.uint32], posi
 def _believed(session: Session, view: View, positions: Positions, command: StoreFlags, state: MailboxState) -> Belief:
     """The flags that a client that asked for silence now takes for the present ones; another session may have changed
     them."""
-    rows = view.rows
+    rows, which = view.rows, positions if len(positions) < len(view.rows) else slice(None)      # many times as fast
     bits, _ = keyword_bits(state, command.flags.keywords, add=False)
-    return Belief(positions, _applied(rows["flags"][positions], int(command.flags.system), command.action),
-                  _applied(rows["keywords"][positions], bits, command.action),
+    return Belief(positions, _applied(rows["flags"][which], int(command.flags.system), command.action),
+                  _applied(rows["keywords"][which], bits, command.action),
                   np.zeros(len(positions), np.uint64) if b"CONDSTORE" in session.enabled else None)
 
 
