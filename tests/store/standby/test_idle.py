@@ -38,7 +38,7 @@ def in_step(clock: Clock) -> Any:
     """A standby for which answers wait, and nobody does."""
     asked = SimpleNamespace(wait=clock.wait, is_awaited=lambda number: False)
     return SimpleNamespace(asked=asked, step=Step.IN_STEP, number=0, behind=0, is_sent=lambda number: None,
-                           has=lambda number: None)
+                           has=lambda number: None, has_all=lambda number: None)
 
 
 def test_an_idle_standby_is_looked_for_seldom_and_news_come_soon(
