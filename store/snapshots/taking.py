@@ -332,11 +332,16 @@ def log_ends(envs: dict[str, Env]) -> tuple[dict[str, Position], float]:
 # Logs and retention
 
 def keep_what_is_needed(store: Store, good: Snapshot | None = None) -> None:
-    """Keep the logs that follow the newest snapshot (`good`, if it is given); without a snapshot, none."""
-    newest = good or next(iter(listed(folder(store.root, store.settings))), None)
+    """Keep the logs that follow the newest snapshot (`good`, if it is given); without a snapshot, none. Those that were
+    kept when there was no snapshot yet stay until the second one: a promotion has kept them for standbys."""
+    found = listed(folder(store.root, store.settings))
+    newest = good or next(iter(found), None)
     for name, env in environments(store).items():
         part = newest.manifest.environments.get(name) if newest is not None else None
-        env.logs.keep(part.first_log if part is not None else None)
+        first = part.first_log if part is not None else None
+        if first is not None and len(found) == 1 and (before := env.logs.kept()) is not None:
+            first = min(first, before)
+        env.logs.keep(first)
 
 
 def remove(snapshot: Snapshot) -> None:

@@ -25,8 +25,11 @@ from attrs import evolve
 from mboxlist import privatefiles
 from mboxlist.engine import hotcopy
 from mboxlist.engine.btree import Table
+from mboxlist.engine.damagemarks import log_files
 from mboxlist.engine.disk import replace_file, sync_file, sync_folder
+from mboxlist.engine.hotcopy import log_number
 from mboxlist.engine.kv import Env
+from mboxlist.engine.logfiles import LogFiles
 from mboxlist.engine.transact import Failure, transact
 from mboxlist.entry import MailboxId
 from mboxlist.setaside import ASIDE
@@ -41,7 +44,7 @@ from store.partition.serials import META, META_KEY, SERIALS
 from store.partitions import volumes
 from store.snapshots.taking import LIST, NAME
 from store.standby import applying, longfollowing, standbyjournal, standbystate, succession, switching
-from store.standby.cascade import cascade, followersrecord
+from store.standby.cascade import cascade, followersrecord, keptlogs
 from store.standby.copyformat import is_small, small_folders
 from store.standby.source import instep
 from store.standby.sourcepeer import PLACES
@@ -100,7 +103,7 @@ def _end(root: Path, end: Callable[[StandbyState, Succession], Succession]) -> S
             with in_turn(root / TABLES_LOCK):
                 state = _recover(root, state)
         _remove_begun(root, state)
-        names, behind = list(state.ends), _behind(root, state)
+        names, behind, followers = list(state.ends), _behind(root, state), followersrecord.read(root, state).places
         times = skipped(state.place, behind)
         if state.phase == RETURNING:        # the store that was here; it passes by what the one that it copied gave out
             switching.tidy(root)
@@ -109,7 +112,10 @@ def _end(root: Path, end: Callable[[StandbyState, Succession], Succession]) -> S
             times += 1
         for name in names:
             _go_ahead(root, name, times, state)
-        end(state, Succession(state.succession, state.identity, dict(followersrecord.read(root, state).places),
+            if followers and state.phase != RETURNING:
+                _keep_logs(root / name)
+        cascade.end_logs(root)
+        end(state, Succession(state.succession, state.identity, dict(followers),
                               before=host_of(state.address), moment=state.moment, line=state.line, skipped=times,
                               common=state.line, partings=state.partings)).save(root)
         if times >= STEP:
@@ -240,6 +246,14 @@ def _go_ahead(root: Path, name: str, times: int, state: StandbyState) -> None:
     for path in folder.iterdir():
         sync_file(path)
     sync_folder(folder)
+
+
+def _keep_logs(folder: Path) -> None:
+    """Have the log stay for those that follow, as far back as there is any, until there are two snapshots: none of them
+    needs to be there just now. Nobody has the environment open."""
+    keptlogs.give_back(folder)
+    sync_folder(folder)
+    LogFiles(folder, list).keep(log_number(log_files(folder)[0].name))
 
 
 def _mark_absent(root: Path, state: StandbyState, mailboxes: MailboxList) -> None:

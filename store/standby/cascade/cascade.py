@@ -232,8 +232,13 @@ def seen(root: Path) -> dict[str, Any]:
 
 
 def end(root: Path) -> None:
-    """It is to be a standby no more: remove what is for those that follow, but the record of them. Raises OSError."""
+    """It is to be a standby no more: remove what is for those that follow, but the record of them, and log files that
+    they lack. Raises OSError."""
     seedcopy.remove_all(root)
     (root / SEEN).unlink(missing_ok=True)
+
+
+def end_logs(root: Path) -> None:
+    """Remove those, too, of environments that have not got them back (`keptlogs.give_back`)."""
     for path in (root / LIST, *(each / "index" for each in switching.partitions(root))):
         shutil.rmtree(path / keptlogs.KEPT, ignore_errors=True)

@@ -1,7 +1,8 @@
 """Log files that this standby needs no more, and one that follows it still does: in `kept` beside the others.
 
 The tables of an environment are brought up to date with all log files in its folder, so these are elsewhere. Without
-them each standby that was away for a quarter of an hour would have to copy the databases again.
+them each standby that was away for a quarter of an hour would have to copy the databases again. When this standby is
+promoted, those that follow it follow the store that it becomes, so these files become files of its log.
 """
 
 from collections.abc import Iterable
@@ -26,6 +27,16 @@ def keep(path: Path) -> None:
     """Have a log file out of the way. Raises OSError."""
     privatefiles.make_folder(path.parent / KEPT, exist_ok=True)
     path.rename(path.parent / KEPT / path.name)
+
+
+def give_back(environment: Path) -> None:
+    """Have them beside the others again, as far as they lead to these. Nobody recovers with all of them any more.
+    Raises OSError."""
+    there = {log_number(path.name) for path in log_files(environment)}
+    for path in reversed(log_files(environment / KEPT)):
+        if (number := log_number(path.name)) + 1 in there and number not in there:
+            path.rename(environment / path.name)
+            there.add(number)
 
 
 def trim(environment: Path, lacking: Iterable[Position]) -> None:
