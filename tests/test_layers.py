@@ -155,7 +155,7 @@ def upward(source: str | ast.Module, path: str) -> list[str]:
 PLACES = {
     "argparse_manpage": ("tools/cli/manpages.py",),
     "attrs": ("",),
-    "caio": ("store/net/",),
+    "caio": ("store/net/", "store/standby/source/begunsyncs.py"),
     "berkeleydb": ("mboxlist/engine/",),
     "cryptography": ("store/accounts/tokens.py", "tools/server/tls/"),
     "idna": ("store/addresses.py",),

@@ -66,6 +66,8 @@ HARMLESS = {
         replacing; mboxlist/setaside.py set_aside""",
     "the error of a sync is raised already; only where this fails, too, does a name stay that may be lost": """
         store/standby/filecopies.py FileCopies.settle""",
+    "each log whose sync may have failed is marked, then it is raised; or the connection has ended, nobody is told": """
+        store/standby/source/begunsyncs.py BegunSyncs.finish; store/standby/source/copysource.py Source.close""",
     "no file: a child process that ends, a row that is parsed, a call that is answered as refused": """
         mboxlist/engine/damage.py apart; store/reconstruct/livepartition.py _restart;
         store/snapshots/reset.py _Before.read; store/net/sharedsyncs.py _Shared._start""",

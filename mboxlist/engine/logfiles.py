@@ -50,13 +50,14 @@ class LogFlush:
         self._end, self._writes, self._at_least = (0, 0), -1, (0, 0)
         # Of `is_written`: a file, and what its octets that are written have more than the counter of all octets.
         self._more = 0, 0
+        self._seen: Mapping[str, Any] = {}      # what `end` was told
         self.ahead: LogAhead | None = None
 
     def end(self) -> tuple[int, int]:
         """Where the next record will be: file and octet. (A cursor on the log finds the newest record in a tenth of the
         time. But it may open a file, and when no descriptor is left for that, Berkeley DB gives up the environment.)"""
         try:
-            found = self.statistics()
+            self._seen = found = self.statistics()
         except db.DBRunRecoveryError:
             self._broken()
             raise
@@ -70,7 +71,11 @@ class LogFlush:
         Berkeley DB (5.3) counts the octets that it has written, and looks at its counters under the lock under which it
         writes.
         """
-        found = self.statistics()
+        return self._had_written(self._seen, end) or self._had_written(self.statistics(), end)
+
+    def _had_written(self, found: Mapping[str, Any], end: tuple[int, int]) -> bool:
+        if not found:
+            return False
         now = int(found["cur_file"]), int(found["cur_offset"])
         written = (int(found["w_mbytes"]) << 20) + int(found["w_bytes"])
         if now == (found["disk_file"], found["disk_offset"]):
@@ -123,6 +128,10 @@ class LogFlush:
             self._let_go()
             self._newest = file, privatefiles.open_handle(self._folder / log_name(file), os.O_WRONLY)
         return self._newest[1], self._at_least
+
+    def is_named(self, file: int) -> bool:
+        """Whether a sync of that log file puts what has been written to it on disk: its name is there."""
+        return file <= self._named and not self.has_failed
 
     def synced(self, what: Unsynced, failure: OSError | None = None) -> None:
         """The sync has ended. Raises Unflushed when it has failed; see `Env.flush`."""

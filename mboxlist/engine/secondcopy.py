@@ -128,8 +128,12 @@ class SecondCopy:
 
     def put(self, state: State, number: int) -> None:
         """Make this known to all processes. For the one process."""
-        _NUMBER.pack_into(self.shared, STATE_AT + NUMBER, number)
+        self.put_number(number)
         self.shared[STATE_AT] = state
+
+    def put_number(self, number: int) -> None:
+        """Make known to all processes that the standbys have this. For the one process."""
+        _NUMBER.pack_into(self.shared, STATE_AT + NUMBER, number)
 
     def put_free(self, names: Iterable[str]) -> None:
         """Changes of these partitions neither wait nor are refused from now on. Those of all others do, at every moment

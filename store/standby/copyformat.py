@@ -221,9 +221,11 @@ class Quick:
     ahead: bool = False
 
     @classmethod
-    def of(cls, said: Message) -> "Quick":
-        """From an answer. Raises BadMessage."""
-        known, ends = positions(said.fields.get("known")), positions(said.fields.get("ends"))
+    def of(cls, said: Message, ends: dict[str, Position] | None = None) -> "Quick":
+        """From an answer, of which it may be known already to where it leads. Raises BadMessage."""
+        known = positions(said.fields.get("known"))
+        if ends is None:
+            ends = positions(said.fields.get("ends"))
         logs, files, at = list[LogPart](), list[FileWhole](), 0
 
         def octets(count: object) -> bytes:

@@ -100,9 +100,10 @@ class Follower:
             self.source.ask_next(self.newest, self._number, wait, known=self._is_as_told, further=self.further())
             self._has_asked = True
 
-    def round(self, wait: float = WAIT) -> bool:
+    def round(self, wait: float = WAIT, *, go_on: bool = False) -> bool:
         """Have what is new, after so many seconds if nothing is; whether anything was. What little came is in a journal
-        then. Raises Reseed, StoreError, OSError."""
+        then. Who is to `go_on` asks again as soon as it is: answers there may wait for that. Raises Reseed, StoreError,
+        OSError."""
         self.ask(wait)
         self._put()                     # while the other side is at it
         if self._number:
@@ -123,14 +124,14 @@ class Follower:
             self.newest = self.state
             self._number, self._current = found.number, current
             return False
-        changed = [folder for folder in small_folders(there.ends)
-                   if there.small.get(folder) != self.state.small.get(folder)]
-        gone = {path for folder in changed for path in copy_small(self.source, self.root, folder)}
-        self._gone = {path for path in self._gone if path in gone or str(path.parent.relative_to(self.root)) not in
-                      changed}          # without those that have come again
+        gone = self._small_files(there) if there.small != self.state.small else set()
         if quick is not None and self._large(quick):
             self._tell(quick)
             self._journal.append(found.said)
+            self._number = found.number
+            self._drop()
+            if go_on:
+                self.ask(wait)
             self.newest = quick.after(self.state, there.small)
             if quick.ahead:
                 self._ahead, self._next_current = (quick, found.said), current
@@ -140,8 +141,8 @@ class Follower:
         else:
             self._long_round(there)
             self._is_as_told, self._current = False, current
-        self._number = found.number
-        self._drop()
+            self._number = found.number
+            self._drop()
         self._gone = gone
         return True
 
@@ -153,6 +154,15 @@ class Follower:
     def close(self) -> None:
         """What is in the journal stays for the next one."""
         self._journal.close()
+
+    def _small_files(self, there: Ends) -> set[Path]:
+        """Have those that are others; which are no more."""
+        changed = [folder for folder in small_folders(there.ends)
+                   if there.small.get(folder) != self.state.small.get(folder)]
+        gone = {path for folder in changed for path in copy_small(self.source, self.root, folder)}
+        self._gone = {path for path in self._gone if path in gone or str(path.parent.relative_to(self.root)) not in
+                      changed}          # without those that have come again
+        return gone
 
     @property
     def _last(self) -> Message | None:

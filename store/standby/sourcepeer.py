@@ -109,7 +109,7 @@ class Next:
     def of(cls, said: Message, state: StandbyState) -> "Next":
         """From an answer to one that has this. Raises BadMessage, KeyError, TypeError."""
         there = Ends.of_next(said, state)
-        quick = Quick.of(said) if said.fields.get("quick") else None
+        quick = Quick.of(said, there.ends) if said.fields.get("quick") else None
         if quick is not None and (quick.known != state.ends or not quick.is_whole()):
             raise BadMessage("what came does not go on from what is here")
         return cls(there, quick, said.number("number"), str(said.fields.get("step", "")), said,

@@ -29,6 +29,7 @@ from store.snapshots.taking import LIST, Snapshot, all_environments, environment
 from store.standby import promotion, succession
 from store.standby.applying import distance
 from store.standby.copyformat import LISTED, SENT_OCTETS, SMALL, TOP, Listed, Packing, further_of, pack_list, positions
+from store.standby.source.begunsyncs import BegunSyncs
 from store.standby.source.fileanswers import Answer, FileAnswers
 from store.standby.source.instep import LONGEST_LOOK, LOOK_FOR_NEWS, Member, Step
 from store.standby.source.quickanswers import QuickAnswers, octets_of, open_message
@@ -47,7 +48,8 @@ AHEAD_OCTETS = 16 << 10     # of logs that are sent before they are on disk here
 
 ADDED = "A partition was added at this moment"
 AUDIT = "audit"
-LOOKED_AT = tuple(folder for folder in SMALL if folder not in (AUDIT, TOP))      # that each answer looks at
+LOOKED_AT = {folder: folder.rpartition("/")[0] for folder in SMALL if folder not in (AUDIT, TOP)}   # that each answer
+                            # looks at, and the folder in which each is
 PARTITIONS = 10_000         # that a standby may name
 
 
@@ -60,6 +62,7 @@ class Source:
     host: str
     member: Member | None = None
     _only: frozenset[str] = field(default=frozenset(), init=False)      # the partitions that it wants; else all
+    _here: tuple[object, dict[str, Env]] = field(default=(None, {}), init=False)    # partitions, and `_environments`
     _session: int = field(default=0, init=False)
     _packing: Packing = field(factory=Packing, init=False)
     _quick: QuickAnswers = field(init=False)
@@ -74,8 +77,11 @@ class Source:
     _first: dict[str, int] = field(factory=dict, init=False)            # and the first log files that recovery needs
     _durable: dict[str, Position] = field(factory=dict, init=False)     # how far logs may be read
     _ahead: tuple[dict[str, Env], dict[str, Position]] = field(factory=lambda: ({}, {}), init=False)    # and have been
+    _syncs: BegunSyncs = field(factory=BegunSyncs, init=False)
     _slow: dict[str, int] = field(factory=dict, init=False)     # what `_signatures` said last of some folders,
-    _slow_looked: float = field(default=0.0, init=False)        # and when these were looked at
+    _slow_looked: float = field(default=0.0, init=False)        # and when these were looked at;
+    _missing: dict[str, int] = field(factory=dict, init=False)  # folders that were not there, and when that in which
+                                                                # each would be had changed last
 
     @_quick.default
     def _quick_of_store(self) -> QuickAnswers:
@@ -144,7 +150,7 @@ class Source:
         if missing := sorted(set(names) - here):
             raise StoreError(Problem.UNAVAILABLE, f"There is no partition {', '.join(missing)}: there are "
                                                   f"{', '.join(sorted(here))}")
-        self._only = frozenset(names)
+        self._only, self._here = frozenset(names), (None, {})
         unprotected = sorted(here - self._only) if names else []
         if self.member is not None:
             self.member.wants(names)        # what it has no more of is known when it follows
@@ -153,8 +159,15 @@ class Source:
 
     def _environments(self) -> dict[str, Env]:
         """Those that this standby has: the list, and all partitions or some. Raises StoreError UNAVAILABLE, OSError."""
-        found = all_environments(self.store)
-        return {name: env for name, env in found.items() if self._has(name)} if self._only else found
+        self.store.join_all()
+        here = self.store.partitions            # another one after each change
+        if here is not self._here[0]:
+            self._here = here, {name: env for name, env in environments(self.store).items() if self._has(name)}
+        return self._here[1]
+
+    def _at_hand(self) -> dict[str, Env]:
+        """Likewise, but for what other processes have added or removed meanwhile."""
+        return self._here[1] if self.store.partitions is self._here[0] else self._environments()
 
     def _has(self, environment: str) -> bool:
         return not self._only or environment == LIST or environment.split("/")[1] in self._only
@@ -239,6 +252,7 @@ class Source:
 
     def _sync(self, envs: dict[str, Env], ends: dict[str, Position]) -> None:
         """Return when the logs are on disk here up to there."""
+        self._syncs.finish()
         for name, env in envs.items():
             if env.log.known < ends[name]:
                 env.flush(here=True)
@@ -287,7 +301,12 @@ class Source:
             if "further" in message.fields:
                 member.group.further(member, further_of(message))
         number, envs, ends, moment, first = self._moment(known, small, min(WAIT, message.number("wait") / 1000))
-        quick = self._quick.between(known, ends, envs) if self._may_be_ahead(known, ends, envs) else None
+        quick = None
+        if self._may_be_ahead(known, ends, envs):
+            for name, end in ends.items():
+                if end != known[name] and end[0] == known[name][0]:
+                    self._syncs.begin(envs[name].log, end, self._quick.handle(name, envs[name], end[0]))
+            quick = self._quick.between(known, ends, envs)
         if quick is None:
             self._sync(envs, ends)
         else:
@@ -336,7 +355,7 @@ class Source:
         while True:
             number, envs, seen, first = self._news(known, small, seconds)
             ends, moment = taking.ends_at_one_moment(envs, seen)
-            if self._environments().keys() == ends.keys():      # else one was added just now
+            if self._environments() is envs:        # else one was added, or removed, just now
                 break
         if known.keys() - ends.keys():
             _require_all_there(self.store)
@@ -366,8 +385,11 @@ class Source:
             first, number = self._first, time.monotonic_ns()
             if self._only and member is not None:
                 self._leave_others(member, known)
-            envs = self._environments()             # what was committed before the moment is in one of these
+            envs = self._at_hand()
             seen = now, _ = taking.log_ends(envs)
+            if now == known and self._environments() is not envs:
+                waits = False
+                continue                # what was committed before the moment may be in another one
             if now != known:
                 if member is not None:
                     member.behind = sum(distance(end, now[name]) for name, end in known.items() if name in now)
@@ -407,6 +429,8 @@ class Source:
 
     def close(self) -> None:
         """The connection has ended."""
+        with contextlib.suppress(OSError):
+            self._syncs.finish()
         self._quick.close()
         if self.member is not None and self._session:
             self.member.goes_away(self._session, "its connection has ended")
@@ -417,19 +441,25 @@ class Source:
         and of partitions: each look asks for a file.
 
         A folder that has just been changed may be changed again and keep its time, so its number is another one some
-        seconds later. Letters that leave are not waited for: logs tell of them, and of these the names count."""
+        seconds later; and that a folder is not there holds until the one in which it would be changes. Letters that
+        leave are not waited for: logs tell of them, and of these the names count."""
         partitions = [f"partitions/{name}" for name in self.store.partitions if not self._only or name in self._only]
         slow, root = [AUDIT, TOP, *partitions], os.fspath(self.store.root)
         if (now := time.monotonic()) - self._slow_looked > OFTEN or list(self._slow) != slow:
             self._slow_looked = now
             self._slow = {folder: self._signature(folder) for folder in slow}
         found, now_ns = dict(self._slow), time.time_ns()
-        for folder in LOOKED_AT:
+        times = {TOP: os.stat(root).st_mtime_ns}
+        for folder, within in LOOKED_AT.items():
+            if within not in times or self._missing.get(folder) == times[within]:
+                continue
             try:
-                changed = os.stat(f"{root}/{folder}").st_mtime_ns
+                times[folder] = changed = os.stat(f"{root}/{folder}").st_mtime_ns
                 fresh = abs(now_ns - changed) < FRESH
                 names = sorted(os.listdir(f"{root}/{folder}")) if fresh and folder == outgoingfiles.FOLDER else ()
             except FileNotFoundError:
+                if abs(now_ns - times[within]) >= FRESH:
+                    self._missing[folder] = times[within]
                 continue
             found[folder] = changed + fresh + (zlib.crc32("/".join(names).encode()) if names else 0)
         return found

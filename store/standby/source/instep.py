@@ -87,7 +87,7 @@ class Member:
                 if self.step is Step.JOINING and number >= self.joined:
                     self._be(Step.IN_STEP, "")
                 else:
-                    self.group.publish()
+                    self.group.publish_number()
         if self.asked is not None:
             self.asked.answer(number)
 
@@ -198,6 +198,7 @@ class InStep:
     lead: Lead | None
     lock: threading.RLock = field(factory=threading.RLock, init=False)
     members: dict[str, Member] = field(factory=dict, init=False)
+    _counted: list[Member] = field(factory=list, init=False)           # of `publish`: whose numbers count
     _free: frozenset[str] | None = field(default=None, init=False)     # partitions that none of them has
     _stopped: threading.Event = field(factory=threading.Event, init=False)
 
@@ -247,9 +248,14 @@ class InStep:
             state = State.WAITING if there else State.ALONE
             if self.refuse and not all(each.step is Step.IN_STEP for each in waited):
                 state = State.REFUSING
-            counted = waited if self.refuse else there
+            self._counted = waited if self.refuse else there
             self._put_free(frozenset.intersection(*(frozenset(each.unprotected) for each in waited)))
-            self.second.put(state, min((each.number for each in counted), default=0))
+            self.second.put(state, min((each.number for each in self._counted), default=0))
+
+    def publish_number(self) -> None:
+        """Likewise, when nothing but a number is another one. The caller has the lock."""
+        if self._counted:
+            self.second.put_number(min([each.number for each in self._counted]))
 
     def _put_free(self, names: frozenset[str]) -> None:
         if names != self._free:

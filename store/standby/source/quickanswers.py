@@ -73,12 +73,16 @@ class QuickAnswers:
         return {"quick": True, "logs": logs, "files": files}, b"".join(octets)
 
     def _octets(self, name: str, env: Logs, start: Position, most: int) -> bytes:
+        return read_at(self.handle(name, env, start[0]), start[1], most)
+
+    def handle(self, name: str, env: Logs, file: int) -> int:
+        """A descriptor of that log file, until another one is asked for."""
         number, handle = self._open.get(name, (0, -1))
-        if number != start[0]:
-            handle = privatefiles.open_handle(f"{env.folder}/{log_name(start[0])}")
+        if number != file:
+            handle = privatefiles.open_handle(f"{env.folder}/{log_name(file)}")
             self._let_go(name)
-            self._open[name] = start[0], handle
-        return read_at(handle, start[1], most)
+            self._open[name] = file, handle
+        return handle
 
     def _let_go(self, name: str) -> None:
         number, handle = self._open.pop(name, (0, -1))

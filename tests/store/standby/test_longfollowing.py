@@ -242,7 +242,7 @@ def test_a_standby_that_answers_wait_for_is_copied_again_soon(standby: Standby, 
     standby.create()
     waited = list[float]()
 
-    def following(follower: following_rounds.Follower, wait: float) -> bool:
+    def following(follower: following_rounds.Follower, wait: float, *, go_on: bool = False) -> bool:
         follower.step = steps.pop(0)
         if not follower.step:
             raise following_rounds.Reseed("a table is another one")

@@ -107,7 +107,7 @@ class Standby:
         def run(follower: Follower) -> None:
             try:
                 while not stop.is_set():
-                    follower.round(0.2)
+                    follower.round(0.2, go_on=True)
                 if finish:
                     follower.finish()
             except (StoreError, Reseed):        # the connection was cut, or the logs do not lead on
