@@ -137,8 +137,19 @@ def test_roles_may_not_give_every_argument() -> None:
     assert not may(HELPDESK, "quota set", root="x", messages="5") and not may(HELPDESK, "quota set", composite="x")
     assert may(USER, "connections", end=True) and not may(USER, "connections", address="192.0.2.1", end=True)
     assert not may(HELPDESK, "connections", all=True, end=True)
-    assert may(USER, "mailbox acl", user="x", mailbox="y", remove="z")
-    assert not may(USER, "mailbox acl", user="x", mailbox="y", subscribe=True)
+
+
+def test_only_administrators_and_owners_in_the_console_say_who_may_read_a_mailbox() -> None:
+    """A token of a user reads no mail, and a helpdesk has not all mail of its domain: neither lets anybody in."""
+    for role in (AUDITOR, HELPDESK, USER):
+        assert may(role, "mailbox acl", user="x", mailbox="y"), role
+        for more in ({"entries": ["bob", "lr"]}, {"remove": ["z"]}, {"subscribe": True}):
+            assert not may(role, "mailbox acl", user="x", mailbox="y", **more), (role, more)
+    for change in ("entries", "remove"):
+        given = {"user": "x", "mailbox": "y", change: ["z"]}
+        allowed(Asker("console", "x", USER, "x"), "mailbox acl", given)
+        with pytest.raises(Refused):
+            allowed(Asker("console", "h", HELPDESK, "x"), "mailbox acl", given)
 
 
 def test_only_who_has_shown_the_password_sets_another_one() -> None:

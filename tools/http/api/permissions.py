@@ -33,13 +33,13 @@ READING: dict[str, frozenset[str] | None] = {
 #: The own mail of earlier, with subjects: in the console a user may see that whom `imap.time_travel` lets look into
 #: snapshots, as by IMAP.
 OF_SNAPSHOTS = frozenset({"snapshot browse", "snapshot copy"})
-# A token of a user reads no mail; so it makes no app password, which would.
+# A token of a user reads no mail; so it makes no app password, and shares no mailbox: both would let somebody read.
 _OWN: dict[str, frozenset[str] | None] = {
     **dict.fromkeys((
         "user show", "mailbox list", "mailbox info", "undelete", "mailbox undelete", "explain quota", "access list",
         "access revoke"), _ALL),
     "connections": frozenset({"user", "ids", "end"}),
-    "mailbox acl": frozenset({"user", "mailbox", "entries", "remove"})}
+    "mailbox acl": frozenset({"user", "mailbox"})}
 _OF_A_DOMAIN: dict[str, frozenset[str] | None] = {
     **_OWN, "user list": frozenset({"domain", "removed", "match", "most", "after"}),
     "user set": frozenset({"user", "status", "password_stdin"}),
@@ -48,6 +48,7 @@ _OF_A_DOMAIN: dict[str, frozenset[str] | None] = {
     "quota set": frozenset({"root", "octets"})}
 _OF_A_PERSON: dict[str, frozenset[str] | None] = {                  # in the console
     **_OWN, **dict.fromkeys((*OF_SNAPSHOTS, "sieve list", "sieve get"), _ALL),
+    "mailbox acl": frozenset({"user", "mailbox", "entries", "remove"}),
     "sieve put": frozenset({"user", "name", "activate"}), "sieve activate": frozenset({"user", "name"})}
 _OF_AN_OWNER: dict[str, frozenset[str] | None] = {**_OWN, "user set": frozenset({"user", "password_stdin"})}
 _WHOM = {"quota set": "root"}           # the argument that says whom it is about: elsewhere "user"
