@@ -26,6 +26,7 @@ from mboxlist.usermoves import Moves
 
 T = TypeVar("T")
 
+NAMES_KNOWN = 50_000        # mailboxes whose names are remembered
 SCRIPTS_KNOWN = 50_000      # mailboxes of which it is remembered whether there is a script
 TRIES = 4                   # how often what is read at one moment is read without a lock
 
@@ -130,7 +131,8 @@ class MailboxList(MailboxNames):
         self.deleted = DeletedMailboxes(self.env.table("deleted.db", page=4096))
         self.subscriptions = Subscriptions(self.env.table("subscriptions.db", page=4096))
         self._names = self.env.table("names.db", page=4096)            # mailbox id -> canonical name
-        self.name_of = self._names.get                  # by the id in four octets; each event of a message asks for it
+        self._freeze = write_freeze
+        self._read_names: dict[bytes, tuple[bytes, bytes]] = {}     # by id: WriteFreeze.names before, and the name
         self.granted = Granted(self.env.table("rights.db", page=4096))
         pending = self.env.table("pending.db", page=4096)
         self.pending, self.renames = Pending(pending), Renames(pending)
@@ -143,6 +145,21 @@ class MailboxList(MailboxNames):
         self.settled: Callable[[str, Txn], None] = lambda owner, txn: None
         self.read_only: Collection[str] = ()
         self.identity: str = transact(self.env, self._identify)
+
+    def name_of(self, mailbox: bytes) -> bytes | None:
+        """The canonical name of a mailbox, by its id in four octets. Each event of a message asks for it, so what was
+        read before is believed while no process has changed a name."""
+        if self._freeze is None:
+            return self._names.get(mailbox)
+        names, found = self._freeze.names(), self._read_names.get(mailbox)
+        if found is not None and found[0] == names:
+            return found[1]
+        name = self._names.get(mailbox)
+        if name is not None:
+            if len(self._read_names) >= NAMES_KNOWN:
+                self._read_names.clear()
+            self._read_names[mailbox] = names, name
+        return name
 
     def change(self, work: Callable[[Txn], T]) -> T:
         """The result of `work` in a transaction of this environment that is on disk. `work` may run more than once."""
@@ -225,6 +242,7 @@ class MailboxList(MailboxNames):
         self.pending.note([entry.id, *([old.id] if old is not None else [])], txn)
         self._mailboxes.put(_key(entry.name), entry.to_bytes(), txn)
         self._names.put(entry.id.to_bytes(4, "big"), str(entry.name).encode(), txn)
+        self._renames()
         self.granted.update(old, entry, txn)
         self.changed(old, entry, txn)
         for changed in (entry, old):
@@ -243,11 +261,16 @@ class MailboxList(MailboxNames):
         self.pending.note([entry.id], txn)
         self._mailboxes.delete(_key(name), txn)
         self._names.delete(entry.id.to_bytes(4, "big"), txn)
+        self._renames()
         self.former.note(str(entry.name), entry.uidvalidity, txn)
         self.granted.update(entry, None, txn)
         self.changed(entry, None, txn)
         self.noticed(entry)
         return True
+
+    def _renames(self) -> None:
+        if self._freeze is not None:
+            self._freeze.renames()
 
     def _require_writable(self, *entries: MailboxEntry | None) -> None:
         if self.read_only and any(entry is not None and entry.partition in self.read_only for entry in entries):

@@ -5,6 +5,8 @@ process that shuts it holds a lock on the file, which ends with the process. If 
 the gate is open, whatever the file says. A transaction looks at the gate when it has begun and before it has done
 anything; a transaction that only reads passes. So when the gate is shut, and after that no transaction is active, none
 changes anything until it opens.
+
+The file has other octets by which all processes hear that the name of a mailbox has changed (`WriteFreeze.renames`).
 """
 
 import contextlib
@@ -15,14 +17,18 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from operator import getitem
 from pathlib import Path
+from typing import Any
 
 from mboxlist import privatefiles
 from mboxlist.engine.secondcopy import FOLDER, IS_REFUSING, OCTETS, STATE_AT, SecondCopy, part_key, refused
 
 _UNTIL = struct.Struct("<d")
 _OPEN = bytes(8)
+_NAMES = slice(_UNTIL.size + OCTETS, _UNTIL.size + OCTETS + 8)
 STEP = 0.005                # seconds between two looks
 LOOKS = 20                  # after so many, see whether the process that shut it is alive
 
@@ -40,10 +46,12 @@ class WriteFreeze:
 
     def __init__(self, path: Path) -> None:
         self._handle = privatefiles.open_handle(path, os.O_RDWR | os.O_CREAT)
-        if os.fstat(self._handle).st_size < _UNTIL.size + OCTETS:
-            os.ftruncate(self._handle, _UNTIL.size + OCTETS)
-        self._shared = mmap.mmap(self._handle, _UNTIL.size + OCTETS)
+        if os.fstat(self._handle).st_size < _NAMES.stop:
+            os.ftruncate(self._handle, _NAMES.stop)
+        self._shared = mmap.mmap(self._handle, _NAMES.stop)
         self.second = SecondCopy(self._shared, path.parent / FOLDER)
+        # Octets that are others after each change of the name of a mailbox, by any process; see `renames`.
+        self.names: Callable[[], Any] = partial(getitem, self._shared, _NAMES)
         self._keeps = False             # whether this process has shut it: its other threads wait, too
         self._loop = 0                  # the thread that must not wait
         self.hurried = False            # whether that thread's present work must not wait for locks either
@@ -70,6 +78,11 @@ class WriteFreeze:
             return True
         # A time after 1970 has something in its last octet. This is asked for each transaction.
         return self._shared[7] != 0 and time.time() < _UNTIL.unpack_from(self._shared)[0]
+
+    def renames(self) -> None:
+        """Have other `names`. A transaction that has written the name of a mailbox calls this before it ends. So a
+        process that reads the name after that waits for the lock of that transaction."""
+        self._shared[_NAMES] = os.urandom(8)
 
     def wait(self) -> None:
         """Return when the gate is open. Raises Quiesced in the thread that never waits; OSError EROFS when everything

@@ -166,7 +166,7 @@ class OutboxTable:
 
     def add_event(self, receivers: Iterable[Receiver], row: bytes, txn: Txn) -> None:
         """Have the only event of a transaction sent to each of these; `row`: see `packedevents.sole_form`."""
-        place = self.new_place()
+        place = PLACE.pack(self.ahead + time.monotonic_ns(), self._process, next(self._rows) % _ROWS)   # `new_place`
         for receiver in receivers:
             self.table.put(receiver.waiting + place, row, txn)
 

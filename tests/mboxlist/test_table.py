@@ -1,8 +1,11 @@
 """The list of mailboxes: order, identity, and what a killed process leaves."""
 
+import threading
+
 import pytest
 from attrs import evolve
 
+from mboxlist.engine.freezegate import WriteFreeze
 from mboxlist.engine.transact import Deadlock, transact
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName
@@ -148,3 +151,37 @@ def test_what_a_transaction_has_read_stays_so_to_its_end(mailboxes, what):
     before = transact(mailboxes.env, decide)
     transact(mailboxes.env, lambda txn: change(mailboxes, txn))
     assert list(read(mailboxes, None)) != before
+
+
+def test_a_name_that_was_read_before_is_believed_until_any_process_has_changed_one(tmp_path):
+    """Not while it is being changed either: who asks then waits, and so is told what comes of it."""
+    (tmp_path / "list").mkdir()
+    freezes = [WriteFreeze(tmp_path / "gate") for _ in range(2)]
+    one, two = (MailboxList(tmp_path / "list", cache=1 << 20, recover=number == 0, write_freeze=freeze)
+                for number, freeze in enumerate(freezes))
+    add(one, "user/al/a", "user/al/b")
+    entry = one.find(MailboxName("al", "a"))
+    key = entry.id.to_bytes(4, "big")
+    assert one.name_of(key) == two.name_of(key) == b"user/al/a"
+    for each in (one, two):
+        table, each._names = each._names, None          # nothing is read
+        assert each.name_of(key) == b"user/al/a"
+        each._names = table
+    other = evolve(entry, name=MailboxName("al", "c"))
+
+    def rename(txn):
+        one.remove(entry.name, txn)
+        one.write(other, txn)
+        asked.start()
+
+    found = []
+    asked = threading.Thread(target=lambda: found.append(two.name_of(key)))
+    transact(one.env, rename)
+    asked.join()
+    assert found == [b"user/al/c"] == [one.name_of(key)] and two.name_of(key) == b"user/al/c"
+    transact(two.env, lambda txn: two.remove(other.name, txn))
+    assert one.name_of(key) is None and two.name_of(key) is None
+    for each in (two, one):
+        each.close()
+    for freeze in freezes:
+        freeze.close()
