@@ -468,3 +468,56 @@ def test_a_log_that_cannot_be_written_ends_nothing(gathered: Gathered, monkeypat
         logging.getLogger("imap.session").warning("something")
     routine(7)
     assert [line["seconds"] for line in gathered.lines if line["module"] == "session"] == [7]
+
+
+class Disk(io.RawIOBase):
+    """A file on a disk with room for so many octets; it has what was written, each time."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.room, self.written = room, list[bytes]()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, octets: Any) -> int:
+        taken = bytes(octets[:self.room])
+        if not taken:
+            raise OSError(28, "No space left on device")
+        self.room -= len(taken)
+        self.written.append(taken)
+        return len(taken)
+
+
+def written_to(disk: Disk, gathered: Gathered) -> None:
+    gathered.output.setStream(io.TextIOWrapper(io.BufferedWriter(disk), "utf-8"))
+
+
+def test_processes_whose_lines_go_to_one_pipe_do_not_mix_them(gathered: Gathered) -> None:
+    """The standard error of all is a pipe where a container runs them. It takes 4,096 octets at a time of one process
+    without those of another in between (pipe(7))."""
+    disk = Disk(1 << 30)
+    written_to(disk, gathered)
+    for number in range(100):
+        routine(number)
+    logging.getLogger("imap.session").warning("something")
+    assert all(len(some) <= 4096 and some.endswith(b"\n") for some in disk.written)
+    assert b"".join(disk.written).count(b"\n") == 301 and len(disk.written) < 60
+
+
+@pytest.mark.parametrize("room", [0, 10, 700, 5000, 9001])
+def test_a_disk_that_was_full_for_a_while_has_whole_lines(gathered: Gathered, room: int) -> None:
+    """Some are missing then, but none is cut off: a half would make the next one unreadable, too."""
+    disk = Disk(room)
+    written_to(disk, gathered)
+    for number in range(100):
+        routine(number)
+    gathered.clock.advance(logs.GATHER)
+    logging.getLogger("imap.session").warning("lost, or late")
+    disk.room = 1 << 30
+    logging.getLogger("imap.session").warning("something")
+    routine(7)
+    gathered.clock.advance(logs.GATHER)
+    lines = [json.loads(line) for line in b"".join(disk.written).splitlines()]
+    assert [line["module"] for line in lines[-3:]] == ["delivery", "session", "imap.client"]
+    assert "something" in [line["text"] for line in lines]

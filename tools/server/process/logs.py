@@ -13,6 +13,7 @@ import logging.handlers
 import math
 import os
 import re
+import select
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -186,19 +187,30 @@ class Output(logging.StreamHandler[TextIO]):
             with contextlib.suppress(Exception):
                 self._write()
 
-    def _write(self, *lines: str) -> None:
-        """Those after what has been gathered. Raises OSError."""
+    def _write(self, line: str = "") -> None:
+        """That after what has been gathered, if there is one. Raises OSError."""
         assert self.lock is not None
         with self.lock:
             number = len(self._gathered)    # other threads may add to them meanwhile
-            written = "\n".join((*self._gathered[:number], *lines, ""))
+            gathered = "\n".join((*self._gathered[:number], ""))
             del self._gathered[:number]
             self.reopen()
-            self.stream.write(written)
-            self.stream.flush()
+            for some in (*_together(gathered), *([f"{line}\n"] if line else ())):
+                self.stream.write(some)
+                self.stream.flush()
 
     def reopen(self) -> None:
         """Before each line."""
+
+
+def _together(lines: str) -> Iterator[str]:
+    """These lines of ASCII, as many at a time as a pipe takes from one process without those of another in between
+    (pipe(7)). Nor is more kept than Python's buffer holds, so that no line is torn where a disk is full for a while."""
+    begin = 0
+    while begin < len(lines):
+        end = lines.rfind("\n", begin, begin + select.PIPE_BUF) + 1 or lines.index("\n", begin) + 1
+        yield lines[begin:end]
+        begin = end
 
 
 class FileOutput(Output, logging.handlers.WatchedFileHandler):
