@@ -44,6 +44,18 @@ def test_a_person_without_a_mouse_logs_in_and_out(browser: Browser, served: str)
     assert browser.text("h1") == "Log in to onecopy" and "You have logged out." in browser.text()
 
 
+def test_a_sentence_in_a_table_is_read_on_a_phone(browser: Browser, served: str) -> None:
+    """A column of long texts is not so narrow that a row of it fills the screen; the table is moved sideways."""
+    browser.open(served)
+    browser.fill("#user", "alice")
+    browser.fill("#password", "secret")
+    browser.click("main button", loads=True)
+    for page in ("audit", "log"):
+        browser.open(served + page, 360, mobile=True)
+        assert browser.value("Math.min(...[...document.querySelectorAll('tbody td:last-child')].map(each => "
+                             "each.offsetWidth))") >= 280, page
+
+
 def test_each_page_for_everybody(browser: Browser, served: str) -> None:
     """Nothing serious is found by axe, nothing is wider than a phone, and nothing is asked of elsewhere or fails."""
     browser.open(served)

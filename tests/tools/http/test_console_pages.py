@@ -105,7 +105,7 @@ def test_limits(served: tuple[Server, int], people: dict[str, Person]) -> None:
     assert "0 octets of 2.0 GiB (0 %)" in done.text
     assert done.form("/console/users/quota").all("input", name="octets")[0].attributes["value"] == "2G"
     late = people["admin"].submit(form, octets="1G", messages="")
-    assert late.status == 409
+    assert late.status == 409 and "it is now: 2G of mail, 1000 messages" in late.text, late.text
     wrong = people["admin"].submit(done.form("/console/users/quota"), octets="much")
     assert wrong.status == 409 and "much" in wrong.text and "Traceback" not in wrong.text
 

@@ -39,9 +39,12 @@ NEW: Mapping[str, str] = {
     SCRIPTS: "+0", ERRORS: "+0", FAILURES: "+0"}
 IN_STEP, FOLLOWS, BEHIND = (f'onecopy_standby_{name}{{standby="second.example.org"}}' for name in (
     "in_step", "connected", "lag_seconds"))
+DOWN, DEAD, LOST = (f'onecopy_{name}{{receiver="search"}}' for name in (
+    "outbox_down", "events_dead_total", "events_lost_total"))
+RECEIVER = {DOWN: "0", DEAD: "+0", LOST: "+0"}
 STANDBY = {IN_STEP: "1", FOLLOWS: "1", BEHIND: "1"}
 WELL = {**NEW, TASK: "now", "onecopy_snapshot_newest_timestamp_seconds": "now"}
-BUSY = {**WELL, **STANDBY, "onecopy_log_flush_seconds_sum{partition=\"primary\"}": "+6", FLUSHES: "+600",
+BUSY = {**WELL, **STANDBY, **RECEIVER, "onecopy_log_flush_seconds_sum{partition=\"primary\"}": "+6", FLUSHES: "+600",
         'onecopy_command_duration_seconds_bucket{server="imap",command="NOOP",le="2.5"}': "+600", NOOPS: "+601",
         'onecopy_command_duration_seconds_bucket{server="imap",command="NOOP",le="0.01"}': "+590",
         'onecopy_command_duration_seconds_bucket{server="imap",command="LOGIN",le="2.5"}': "+0", SLOW: "+600",
@@ -71,6 +74,8 @@ CASES = [
     ({**WELL, 'onecopy_purge_overdue_seconds{partition="primary"}': "100000"}, 2 * HOUR, "PurgeIsLate"),
     ({**BUSY, IN_STEP: "0"}, 2, "StandbyNotInStep"), ({**BUSY, FOLLOWS: "0"}, 3, "StandbyDoesNotFollow"),
     ({**BUSY, BEHIND: "300"}, 3, "StandbyIsLate"),
+    ({**BUSY, DOWN: "1"}, 4, "ReceiverIsDown"), ({**BUSY, DEAD: "+1"}, 2, "ReceiverRefuses"),
+    ({**BUSY, LOST: "+1"}, 2, "EventsAreLost"),
     ({**WELL, "onecopy_check_findings": "2"}, 2, "CheckFoundSomething"),
     ({**BUSY, ERRORS: "+1"}, 2, "ScriptsMeetErrors"), ({**BUSY, SCRIPTS: "+600"}, 4, "ManyScriptsFail"),
     ({**BUSY, FAILURES: "+6000"}, 4, "ManyLoginsFail"),
@@ -119,7 +124,7 @@ def test_the_rules_can_be_read() -> None:
     done = subprocess.run([PROMTOOL, "check", "rules", "--lint=all", RULES], capture_output=True, text=True,
                           check=False)
     assert done.returncode == 0, done.stderr
-    assert "23 rules found" in done.stdout
+    assert "26 rules found" in done.stdout
 
 
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[f"{alert or 'none'}-{after}" for _, after, alert in CASES])
@@ -130,7 +135,7 @@ def test_what_should_fire_does_and_nothing_else(fired: list[set[str]], number: i
 
 def test_the_rules_are_about_metrics_that_there_are() -> None:
     used, there = set(re.findall(r"onecopy_\w+", RULES.read_text())), {
-        name.partition("{")[0] for name in (*NEW, *STANDBY)}
+        name.partition("{")[0] for name in (*NEW, *STANDBY, *RECEIVER)}
     assert used <= {PREFIX + metric.name + suffix for metric in METRICS
                     for suffix in (("_bucket", "_sum", "_count") if metric.kind == HISTOGRAM else ("",))}
     assert used <= there

@@ -75,6 +75,12 @@ def limit(value: int | None) -> str:
     return "" if value is None else str(value)
 
 
+def limits(octets: int | None, messages: int | None) -> str:
+    """Those of a quota root, in words."""
+    return (f"{'any amount' if octets is None else limit(octets)} of mail, "
+            f"{'any number of' if messages is None else messages} messages")
+
+
 def number(value: int | None) -> str:
     """A number with its thousands apart."""
     return "–" if value is None else f"{value:,}".replace("-", "−")

@@ -183,10 +183,11 @@ class Visit:
 
     # Answers
 
-    def require_unchanged(self, what: str, seen: object, now: object) -> None:
-        """Raises Changed where a form was filled in by somebody who saw something else than is there now."""
+    def require_unchanged(self, what: str, seen: object, now: object, told: str = "") -> None:
+        """Raises Changed where a form was filled in by somebody who saw something else than is there now; `told` says
+        in words what that is."""
         if str(seen) != str(now):
-            raise Changed(what, now)
+            raise Changed(what, told or now or "nothing")
 
     def redirect(self, to: str) -> Answer:
         """After a form: have the browser show that page, with GET (RFC 9110 §15.4.4)."""

@@ -62,7 +62,8 @@ async def _delete(visit: Visit) -> Answer:
 async def _require_same(visit: Visit, user: str, name: str) -> None:
     """Raises Changed where another mailbox has that name now."""
     found: dict[str, Any] = await visit.ask("mailbox info", user=user, mailbox=name)
-    visit.require_unchanged(f"The mailbox {name}", visit.form["seen_id"], found["id"])
+    visit.require_unchanged(f"The mailbox {name}", visit.form["seen_id"], found["id"],
+                            "another mailbox of that name")
 
 
 async def _undelete(visit: Visit) -> Answer:

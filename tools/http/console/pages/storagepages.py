@@ -5,6 +5,7 @@ from typing import Any
 from store import offload
 from tools.http.api.running import Run
 from tools.http.apitokens import ADMINISTRATOR, AUDITOR
+from tools.http.console import rendering
 from tools.http.console.forms import filled
 from tools.http.console.paging import PER_PAGE, part_of
 from tools.http.console.visit import LOOK_TIME, PROGRESS_AFTER, Section, View, Visit
@@ -64,7 +65,8 @@ async def _set(visit: Visit) -> Answer:
     given = {name: visit.form.get(name).strip() for name in ("octets", "messages")}
     if "seen_limits" in visit.form:
         now: dict[str, Any] = next(iter(await visit.ask("quota show", root=root)), {})
-        visit.require_unchanged(f"The limits of {root}", visit.form["seen_limits"], _limits(now))
+        visit.require_unchanged(f"The limits of {root}", visit.form["seen_limits"], _limits(now),
+                                rendering.limits(now.get("octet_limit"), now.get("message_limit")))
     return await visit.act("quota set", {"root": root, **filled(**given)},
                            done="changed", back=visit.url("quotas", root=root))
 

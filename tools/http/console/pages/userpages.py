@@ -3,6 +3,7 @@
 from typing import Any
 
 from tools.http.apitokens import ADMINISTRATOR, AUDITOR, HELPDESK
+from tools.http.console import rendering
 from tools.http.console.visit import Section, View, Visit
 from tools.http.webpages import Answer, Refused
 
@@ -84,7 +85,9 @@ async def _quota(visit: Visit) -> Answer:
     """POST: limits; "" is the default. A helpdesk sets that of mail alone."""
     user = visit.query["user"]
     now = await visit.ask("user show", user=user)
-    visit.require_unchanged(f"A limit of {user}", visit.form["seen"], f"{now['octet_limit']}/{now['message_limit']}")
+    octets, messages = now["octet_limit"], now["message_limit"]
+    visit.require_unchanged(f"A limit of {user}", visit.form["seen"], f"{octets}/{messages}",
+                            rendering.limits(octets, messages))
     given = {name: visit.form[name].strip() or "default" for name in ("octets", "messages") if name in visit.form}
     return await visit.act("quota set", {"root": user, **given}, back=_back(visit), done="changed")
 
