@@ -86,7 +86,11 @@ def test_a_user_makes_sees_and_revokes_an_app_password(served: tuple[Server, int
     assert "phone" not in other.log_in("bob", path="/console/access").text
     after = person.submit(page.form("/console/access/revoke"))
     assert "You have none." in after.text and not logs_in(server, "alice", password)
-    assert "app password revoked" in server.command("audit", "show", "--kind", "access")
+    noted = server.command("audit", "show", "--kind", "access").count("app password revoked")
+    assert noted == 1
+    late = person.submit(page.form("/console/access/revoke"))       # in another window, which still shows it
+    assert late.status == 404 and "There is no such app password, or not any more" in late.text
+    assert server.command("audit", "show", "--kind", "access").count("app password revoked") == noted
 
 
 def test_a_profile_of_apple_has_the_app_password(served: tuple[Server, int]) -> None:

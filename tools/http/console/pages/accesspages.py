@@ -83,7 +83,14 @@ async def _profile(visit: Visit) -> Answer:
 
 async def _revoke(visit: Visit) -> Answer:
     id = visit.form["id"]
-    await changed(visit, lambda before: before.without_passwords([id]))
+
+    def without(before: Access) -> Access:
+        after = before.without_passwords([id])
+        if after == before:
+            raise Refused(404, "There is no such app password, or not any more.")
+        return after
+
+    await changed(visit, without)
     await note_change(visit, "app password revoked", id=id[:20])
     return visit.redirect(visit.url("access", done="removed"))
 
