@@ -188,13 +188,17 @@ def test_what_the_check_says_has_a_kind():
     for path in sorted((Path(verifying.__file__).parents[3] / "store" / "check").glob("*.py")):
         if path.stem == "scrub":        # which is a command of its own
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        named = {each.targets[0].id: each.value.value for each in tree.body if isinstance(each, ast.Assign)
+                 and isinstance(each.targets[0], ast.Name) and isinstance(each.value, ast.Constant)}
+        for node in ast.walk(tree):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Finding", "found"):
                 first = node.args[0]
                 for part in (first.body, first.orelse) if isinstance(first, ast.IfExp) else (first,):
                     if isinstance(part, ast.JoinedStr):
                         texts.append("".join(str(getattr(piece, "value", "")) if isinstance(piece, ast.Constant)
-                                             else "7" for piece in part.values))
+                                             else str(named.get(getattr(piece.value, "id", ""), "7"))
+                                             for piece in part.values))
                     elif isinstance(part, ast.Constant):
                         texts.append(part.value)
     assert len(texts) > 40
