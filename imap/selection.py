@@ -248,8 +248,8 @@ class Selection(Client):
     # News
 
     async def tell(self, *, expunges: bool, by_uid: bool = False, always: Positions | None = None,
-                   belief: Belief | None = None, changed: bool = False) -> None:
-        """Look at the selected mailbox and tell what changed; see `View.merge`. `changed`: see `MailboxViews.glance`.
+                   belief: Belief | None = None) -> None:
+        """Look at the selected mailbox and tell what changed; see `View.merge`.
 
         Raises Farewell when it has been deleted: there is no other way to say that nothing is selected any more.
         """
@@ -263,7 +263,7 @@ class Selection(Client):
             self.stream.write(view.flags_line())
         try:
             partition = self.store.partitions.get(view.mailbox.entry.partition)
-            new = None if partition is None else partition.views.glance(view.mailbox, changed=changed)
+            new = None if partition is None else partition.views.glance(view.mailbox)
             new = new or self.store.refresh_at_once(view.mailbox)
             if read := new is None:
                 new = await offload.run(self.store, "views", self.store.refresh, view.mailbox, user=self.user)

@@ -63,7 +63,7 @@ async def store_flags(session: Session, command: StoreFlags) -> Reply:
     other = trouble = None
     try:
         if update is None and not command.silent:
-            await session.tell(expunges=command.by_uid, by_uid=command.by_uid, always=positions, changed=True)
+            await session.tell(expunges=command.by_uid, by_uid=command.by_uid, always=positions)
         else:
             other = await _tell(session, view, command, positions, update)
     except Exception as error:                  # keeps nobody from the reply that it is done: see `Session.done`

@@ -175,18 +175,12 @@ class MailboxViews:
             return None
         return Mailbox(entry, state, known.rows, "", known.uids)
 
-    def glance(self, mailbox: Mailbox, *, changed: bool = False) -> Mailbox | None:
+    def glance(self, mailbox: Mailbox) -> Mailbox | None:
         """The view as it is now, if the figures of this moment alone are enough to know it: nothing has changed, or
         this process has added single records or changed flags of some, or another session has read all. None otherwise,
         and when the mailbox is not here.
-
-        `changed`: the caller has just changed a record. If that is the next change after the view, the view may be as
-        it was then, and nothing is read for it.
         """
         partition, old = self._partition, mailbox.state
-        if changed and not mailbox.reader and (steps := self._steps.get(mailbox.entry.id)) is not None and (
-                steps[-1].before == old.highestmodseq):
-            return self._stepped(mailbox, steps)
         data = partition.states.glance(state_key(mailbox.entry.id))
         if data is None:
             return None

@@ -57,8 +57,8 @@ def test_one_worker_is_killed(disk_path: Path) -> None:
     ledger = Ledger(4712)
     with Server(disk_path, USERS, {"workers.all": "3"}) as server:
         for _ in range(WORKERS):
-            workers = wait.tree(server.pid)[1:]
-            assert len(workers) >= 3
+            workers = wait.until(lambda: len(tree := wait.tree(server.pid)[1:]) >= 3 and tree, "all workers",
+                                 pid=server.pid)
 
             def kill(victim: int = random.choice(workers)) -> None:
                 os.kill(victim, signal.SIGKILL)
