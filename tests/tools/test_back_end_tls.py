@@ -3,9 +3,11 @@
 import contextlib
 import socket
 import ssl
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from attrs import evolve
@@ -191,6 +193,16 @@ def test_calls_whose_other_end_is_gone_take_nobodys_place(
                 second.look("alice", "primary")
                 with pytest.raises(StoreError):
                     first.look("alice", "primary")
+
+
+@pytest.mark.parametrize(("data", "acknowledged", "dead"), [
+    (0, 90_000, False), (90_000, 0, False), (90_000, 90_000, True), (5_000, 19_000, False)])
+def test_who_sends_lives_also_where_its_acknowledgements_do_not_count(data: int, acknowledged: int, dead: bool) -> None:
+    """Milliseconds since the last of each, in the order of `struct tcp_info` (linux/tcp.h). A caller that sends a large
+    mailbox waits for no answer meanwhile; its place is not free."""
+    fields = struct.pack("=8B24I", *[0] * 8, *[7] * 9, 90_000, 90_000, data, acknowledged, *[7] * 11)
+    connection: Any = SimpleNamespace(getsockopt=lambda _, __, size: fields[:size])
+    assert backendlink._is_dead(connection) is dead
 
 
 def test_nothing_leaves_in_the_clear_when_a_caller_is_cut_off(

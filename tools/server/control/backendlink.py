@@ -44,7 +44,8 @@ log = logging.getLogger(__name__)
 GREETING_SECONDS = 10.0     # in which a connection is made, the certificates are verified, and the caller has a name
 PROBE_SECONDS = 5           # of silence after which the kernel asks whether the connection is there still,
 SILENT_SECONDS = 20.0       # for which nothing at all came of a connection whose other end is gone: four probes
-_LAST_ACK = struct.Struct("=56xI")      # of `struct tcp_info` (tcp(7)): milliseconds since the last acknowledgement
+_LAST_HEARD = struct.Struct("=52xII")   # of `struct tcp_info` (tcp(7)): milliseconds since the last data, and the last
+                                        # acknowledgement, which some kernels do not count where it comes with data
 MOST_PROBES = 127           # so often at most: tcp(7)
 MOST_STRANGERS = 32         # callers without a name at a time
 FULL = f"{FEW}: call again later"
@@ -131,10 +132,10 @@ def _have_kernel_ask(connection: socket.socket, timeout: float) -> None:
 
 
 def _is_dead(connection: socket.socket) -> bool:
-    """Whether nobody is at the other end, since not even its kernel has answered the last probes."""
+    """Whether nobody is at the other end: nothing comes, and not even its kernel has answered the last probes."""
     try:
-        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_ACK.size)
-        return float(_LAST_ACK.unpack(info)[0]) > SILENT_SECONDS * 1000
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_HEARD.size)
+        return float(min(_LAST_HEARD.unpack(info))) > SILENT_SECONDS * 1000
     except (OSError, struct.error):         # it has been ended, or the kernel is an old one
         return False
 
