@@ -32,6 +32,7 @@ class ConnectionLimits:
     shared: Counts | None = field(default=None, eq=False)
     early: int = 0              # before login, from an address that nobody has logged in from; 0: any number
     open: int = field(default=0, init=False)
+    full: bool = field(default=False, init=False)       # whether this process has no descriptor left for one more
     _by_address: dict[str, int] = field(factory=dict, init=False)
     _by_user: dict[str, int] = field(factory=dict, init=False)
     _early: dict[str, int] = field(factory=dict, init=False)
@@ -63,15 +64,18 @@ class ConnectionLimits:
         if network:
             self._count(self._by_address, "a", network, -1)
 
-    def show(self) -> None:
-        """Have the other processes see that this one serves, and how many connections it has."""
+    def show(self, *, full: bool = False) -> None:
+        """Have the other processes see that this one serves, and how many connections it has. While it is `full` they
+        leave it nobody, however few it has: until one of its connections has ended, or it finds a descriptor."""
+        self.full = full
         if self.shared is not None:
-            self.shared.show_open(self.server, self.open)
+            self.shared.show_open(self.server, None if full else self.open)
 
     def is_ahead(self) -> bool:
-        """Whether another process that serves the same has fewer connections than this one."""
+        """Whether another process that serves the same should have the next one: it has fewer connections, or this one
+        has no room, and that one has."""
         fewest = self.shared.fewest_open(self.server) if self.shared is not None else None
-        return fewest is not None and fewest < self.open
+        return fewest is not None and (self.full or fewest < self.open)
 
     def admit_early(self, address: str) -> bool:
         """Count a connection before login, unless there are too many of that address; then it must not be released."""

@@ -22,7 +22,7 @@ _CELL: Literal["I"] = "I"
 _PART = ROWS * WIDTH * 4                # octets
 _CELLS = struct.Struct(f"<{ROWS}{_CELL}")
 SERVERS = ("imap", "pop3", "lmtp", "managesieve", "front", "http")      # whose connections are shown, in this order
-_SHOWN = 16                             # cells for them: 0 for a server that the process does not serve, else 1 more
+_SHOWN = 16                             # cells for them: 0 where the process takes none of a server, else 1 more
 
 
 @frozen
@@ -77,14 +77,14 @@ class Counts:
         cells = self._cells(name)
         return sum(min(part[cell] for cell in cells) for part in self._others)
 
-    def show_open(self, server: str, connections: int) -> None:
-        """This process serves that server, and has so many connections of it open. Of a server that is not in
-        SERVERS nothing is shown."""
+    def show_open(self, server: str, connections: int | None) -> None:
+        """This process serves that server, and has so many connections of it open; None: it takes no more. Of a server
+        that is not in SERVERS nothing is shown."""
         if server in SERVERS:
-            self._shown[SERVERS.index(server)] = connections + 1
+            self._shown[SERVERS.index(server)] = 0 if connections is None else connections + 1
 
     def fewest_open(self, server: str) -> int | None:
-        """How many connections of that server the other process has that has the fewest; None: no other serves it."""
+        """How many connections of that server the other process has that has the fewest; None: no other takes any."""
         if server not in SERVERS:
             return None
         at = SERVERS.index(server)

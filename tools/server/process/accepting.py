@@ -8,7 +8,8 @@ ports close such a connection without a word.)
 
 All processes wait at the same sockets, and the kernel wakes them all: of 64 connections that come one by one the one
 had 40 and the other 24, of 8 sometimes all. A process works in one thread, so the busier one is what all wait for.
-Therefore a process that has more connections of a server than another one leaves the next to that one for a moment.
+Therefore a process that has more connections of a server than another one leaves the next to that one for a moment; so
+does one that could only refuse it, to one that has room.
 """
 
 import errno
@@ -27,6 +28,7 @@ from twisted.python.failure import Failure
 from mboxlist import privatefiles
 from mboxlist.engine.troubles import TROUBLES
 from store.net.admission import descriptors_for_connections
+from store.net.limits import ConnectionLimits
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +36,7 @@ SPARES = 8              # descriptors of a process that are kept for refusing
 SURPLUS = 8             # connections of a port that are being refused at a time
 MOST = 100              # connections that are accepted in one turn of the event loop
 LEFT = 0.001            # seconds for which a connection is left to another process, which may be busy or gone
-AGAIN = 0.1             # seconds until it is tried again where no descriptor could be had
+AGAIN = 0.1             # seconds until one that could have no descriptor tries again, or a full one refuses
 FEW = "there are too few descriptors for more connections"
 _NONE_LEFT = (errno.EMFILE, errno.ENFILE)
 _GONE = (errno.ECONNABORTED, errno.EPERM)       # who waited has gone, or a packet filter lets nobody accept it
@@ -87,10 +89,12 @@ class Port(tcp.Port):
 
     spares: Spares
 
-    def begin(self, spares: Spares, is_ahead: Callable[[], bool] = lambda: False) -> None:
-        """Accept from now on; `spares` are those of the process; `is_ahead`: whether it has more connections than
-        another one that waits at the same socket."""
-        self.spares, self._is_ahead = spares, is_ahead
+    def begin(self, spares: Spares, limits: ConnectionLimits | None = None) -> None:
+        """Accept from now on; `spares` are those of the process; `limits` say whether another one that waits at the
+        same socket should have the next connection, and hear whether this one has room."""
+        self.spares = spares
+        self._limits = limits or ConnectionLimits(1 << 62, 1 << 62)
+        self._limits.show()
         self._surplus: set[Any] = set()
         self._most = 1
         self._retry: Any = None
@@ -99,13 +103,13 @@ class Port(tcp.Port):
 
     def doRead(self) -> None:
         """Somebody waits."""
-        self._accept(self._is_ahead)
+        self._accept(self._limits.is_ahead)
 
     def _accept(self, is_ahead: Callable[[], bool]) -> None:
         accepted = 0
         while accepted < self._most:
             if is_ahead():
-                self._wait_for(LEFT, self._take)
+                self._wait_for(AGAIN if self._limits.full else LEFT, self._take)
                 return
             if len(self._surplus) >= SURPLUS:
                 self._wait()
@@ -121,6 +125,8 @@ class Port(tcp.Port):
                 self._wait_for(AGAIN, self._go_on)
                 return
             accepted += 1
+            if surplus != self._limits.full:
+                self._limits.show(full=surplus)
             self._serve(client, address, surplus)
         # Few: to find that nobody waits any more costs as much as to accept. Many: when more come than were accepted.
         self._most = min(self._most + 20, MOST) if accepted == self._most else max(1, accepted)

@@ -151,9 +151,7 @@ class Server:
         else:
             port = Port._fromListeningDescriptor(self.reactor, handle,              # type: ignore[no-untyped-call]
                                                  listening.socket.family, served)
-        limits = factory.admission.limits
-        limits.show()
-        port.begin(self.spares, limits.is_ahead)
+        port.begin(self.spares, factory.admission.limits)
         return port
 
     async def drain(self, time: float, stopping: Callable[[], bool], *, leave: bool = False) -> None:

@@ -131,6 +131,21 @@ def test_who_has_more_connections_than_another_one_knows_it(three):
     assert not one.is_ahead()
 
 
+def test_who_is_full_is_left_nobody(three):
+    one, two, other = processes(three)
+    for each in (one, two, other):
+        each.show()
+    assert not two.refusal("192.0.2.1") and two.is_ahead()
+    one.show(full=True)
+    assert one.is_ahead() and two.is_ahead() and not other.is_ahead()
+    other.show(full=True)
+    assert not two.is_ahead() and one.is_ahead() and other.is_ahead()
+    two.show(full=True)
+    assert not one.is_ahead() and not two.is_ahead() and not other.is_ahead()      # somebody must say it
+    two.release("192.0.2.1")
+    assert one.is_ahead() and not two.is_ahead()
+
+
 def test_who_is_refused_does_not_count_as_a_connection(three):
     one, two, _ = processes(three, total=1)
     two.show()
