@@ -126,6 +126,11 @@ class BuiltinDirectory:
         data = self._table.get(user.encode(), txn) if not user.startswith(NO_USER_ID) else None
         return User.from_bytes(user, data) if data is not None else None
 
+    def require_settled(self, user: str, txn: Txn = None) -> None:
+        """Raises StoreError BUSY while the user is being renamed; in a transaction that is not so to its end."""
+        if (row := self.user(user, txn)) is not None:
+            row.require_settled()
+
     def keeps(self, user: str) -> bool:
         """Whether what is known of that user is kept here alone."""
         return not user.startswith(NO_USER_ID)

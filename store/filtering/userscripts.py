@@ -266,6 +266,7 @@ def _change(store: Store, user: str, work: Callable[[_Scripts], T]) -> T:
         if entry is None:
             raise ScriptRefused(Refusal.NONEXISTENT)
         store.mailboxes.guard(user, txn)
+        store.directory.require_settled(user, txn)
         return work(_Scripts(store, entry, txn)), entry
 
     try:

@@ -135,12 +135,18 @@ def set_acl(store: Store, name: MailboxName, identifier: str, modification: str,
     except acl.AclProblem as problem:
         raise StoreError(Problem.BAD_NAME, str(problem)) from problem
 
+    of = identifier.removeprefix(acl.NEGATIVE)
+
     def work(txn: Txn) -> MailboxEntry:
-        entry = store.mailboxes.find(name, txn)
+        entry, who = store.mailboxes.find(name, txn), identifier
         if entry is None:
             raise StoreError(Problem.NO_MAILBOX)
+        row = store.directory.user(of, txn) if acl.is_user(of) else None
+        if row is not None and row.renamed_to:          # or whoever gets the old name later would have the rights
+            entry = _with_names(entry, _names(row.account.user, row.renamed_to))
+            who = identifier.removesuffix(row.account.user) + row.renamed_to
         try:
-            after = evolve(entry, acl=acl.changed(entry.acl, identifier, modification, entry.name.owner))
+            after = evolve(entry, acl=acl.changed(entry.acl, who, modification, entry.name.owner))
         except acl.AclProblem as problem:
             raise StoreError(Problem.BAD_NAME, str(problem)) from problem
         store.mailboxes.write(after, txn)
@@ -176,6 +182,16 @@ def _known(store: Store, identifier: str, *, taking: bool) -> str:
     return identifier if account is None else identifier[:len(identifier) - len(name)] + account.user
 
 
+def _names(old: str, new: str | None) -> dict[str, str | None]:
+    return {old: new, acl.NEGATIVE + old: None if new is None else acl.NEGATIVE + new}
+
+
+def _with_names(entry: MailboxEntry, names: Mapping[str, str | None]) -> MailboxEntry:
+    """The row, in which identifiers have other names, or (None) are not there."""
+    after = ((names.get(identifier, identifier), held) for identifier, held in entry.acl.items())
+    return evolve(entry, acl=dict(sorted((who, held) for who, held in after if who is not None)))
+
+
 def speaking_of(store: Store, user: str) -> list[MailboxId]:
     """The mailboxes whose access control lists speak of the user, and the deleted ones: they may come back when
     somebody else has the name. Looks at every row of the list."""
@@ -186,19 +202,14 @@ def speaking_of(store: Store, user: str) -> list[MailboxId]:
 
 def rename_identifier(store: Store, old: str, new: str | None, mailboxes: Iterable[MailboxId], txn: Txn) -> None:
     """In the access control lists of these mailboxes, deleted or not, a user has another name, or (None) none."""
-    names = {old: new, acl.NEGATIVE + old: None if new is None else acl.NEGATIVE + new}
-
-    def renamed(entry: MailboxEntry) -> MailboxEntry:
-        after = ((names.get(identifier, identifier), held) for identifier, held in entry.acl.items())
-        return evolve(entry, acl=dict(sorted((who, held) for who, held in after if who is not None)))
-
+    names = _names(old, new)
     for mailbox in mailboxes:
         now = store.mailboxes.find_id(mailbox, txn)     # it may have been changed since
         if now is not None and not names.keys().isdisjoint(now.acl):
-            store.mailboxes.write(renamed(now), txn, guarded=False)
+            store.mailboxes.write(_with_names(now, names), txn, guarded=False)
         deleted = store.mailboxes.deleted.find(mailbox, txn)
         if deleted is not None and not names.keys().isdisjoint(deleted[1].acl):
-            store.mailboxes.deleted.add(renamed(deleted[1]), deleted[0], txn)
+            store.mailboxes.deleted.add(_with_names(deleted[1], names), deleted[0], txn)
             store.mailboxes.noticed(deleted[1])
 
 

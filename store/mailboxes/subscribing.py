@@ -18,7 +18,7 @@ from store.userarea import writing
 @problems()
 def subscribe(store: Store, user: str, name: str, *, durable: bool = True) -> None:
     """Subscribe the user to a name, written as that user's client writes it. `durable`: it is on disk, too; whoever
-    makes many changes flushes once. Raises StoreError BAD_NAME."""
+    makes many changes flushes once. Raises StoreError BAD_NAME, BUSY."""
     try:
         name = MailboxName.from_client(user, name).to_client(user)
     except NameProblem as error:
@@ -26,6 +26,7 @@ def subscribe(store: Store, user: str, name: str, *, durable: bool = True) -> No
 
     def add(txn: Txn) -> None:
         store.mailboxes.guard(user, txn)
+        store.directory.require_settled(user, txn)
         store.mailboxes.subscriptions.add(user, name, txn)
 
     transact(store.mailboxes.env, add)
@@ -36,9 +37,10 @@ def subscribe(store: Store, user: str, name: str, *, durable: bool = True) -> No
 
 @problems()
 def unsubscribe(store: Store, user: str, name: str) -> bool:
-    """End a subscription; whether there was one."""
+    """End a subscription; whether there was one. Raises StoreError BUSY."""
     def remove(txn: Txn) -> bool:
         store.mailboxes.guard(user, txn)
+        store.directory.require_settled(user, txn)
         return store.mailboxes.subscriptions.remove(user, name, txn)
 
     removed = transact(store.mailboxes.env, remove)

@@ -156,14 +156,15 @@ def change_limits(store: "Store", root: str, octets: int | None = None, messages
 
 @contextmanager
 def _turn(store: "Store", root: str) -> Iterator[LimitsTurn]:
-    """The turn of the root's owner. Raises StoreError ELSEWHERE for a user whom another back end has, READ_ONLY for a
-    domain."""
+    """The turn of the root's owner. Raises StoreError BUSY for a user who is being renamed, ELSEWHERE for one whom
+    another back end has, READ_ONLY for a domain."""
     owner = parse(store, root)[0]
     with limitturns.in_turn(store, owner) as turn:
         if owner.startswith(DOMAIN):
             store.require_writable()
         else:
             hosting.require_here(store, owner, None)
+            store.directory.require_settled(owner)
         yield turn
 
 

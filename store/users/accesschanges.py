@@ -15,9 +15,10 @@ def change_access(store: Store, user: str, work: Callable[[Access], Access]) -> 
     A user who has gone to another back end has it there: it was sent when the row named that one, under the lock of the
     files, and so nothing is changed here afterwards.
 
-    Raises StoreError ELSEWHERE, UNAVAILABLE, CORRUPT, DISK_FULL, READ_ONLY, and what `work` raises.
+    Raises StoreError BUSY, ELSEWHERE, UNAVAILABLE, CORRUPT, DISK_FULL, READ_ONLY, and what `work` raises.
     """
     def here(before: Access) -> Access:
+        store.directory.require_settled(user)
         row = store.directory.user(user)
         if row is not None and not hosting.is_here(store, row.account):
             raise StoreError(Problem.ELSEWHERE, f"{user} is on {row.account.host}")

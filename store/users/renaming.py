@@ -1,11 +1,13 @@
 """A user gets another name, and all that the user has comes along.
 
 It is done in pieces, so that nobody waits long for a lock. One transaction begins it: there are two rows of the
-directory from then on, of the old and of the new name. Both refuse mail for now and let nobody in; and no mailbox of
-either is made, renamed, shared or deleted (`mboxlist.pending`). Each of some transactions gives some mailboxes their
-new names; then come subscriptions, annotations and rights, and on each partition quota roots and readers' own flags.
-The last one takes the old row away, and the new one is what the old one was. Mail that was under way when it began is
-delivered: a mailbox keeps its id.
+directory from then on, of the old and of the new name. Both refuse mail for now and let nobody in. Meanwhile no mailbox
+of either is made, renamed, shared or deleted (`mboxlist.pending`), and no subscription, script, limit or app password
+of either changes. Rights that are granted to the old one are the new one's.
+
+Each of some transactions gives some mailboxes their new names; then come subscriptions, annotations and rights, and on
+each partition quota roots and readers' own flags. The last one takes the old row away, and the new one is what the old
+one was. Mail that was under way when it began is delivered: a mailbox keeps its id.
 
 Each step finds what is left for it. So what is cut off is done again from the beginning, and goes on where it was: by
 the same command, or by whoever finishes what was cut off (`store.finishing`).
@@ -32,7 +34,7 @@ from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.problems import nothing_shown, problems
 from store.progress import Tell, silent
-from store.quota import roots
+from store.quota import limitturns, roots
 from store.store import Store
 from store.users.lifecycle import concerned
 
@@ -55,7 +57,8 @@ def rename_user(store: Store, old: str, new: str, tell: Tell = silent) -> None:
     with nothing_shown():
         if not _has_begun(store, old, new):
             namespace.wait_until_settled(store, old)
-            transact(store.mailboxes.env, partial(_begin, store, old, new))
+            with limitturns.in_turn(store, old):        # who changes limits comes to an end, or is refused
+                transact(store.mailboxes.env, partial(_begin, store, old, new))
             store.mailboxes.env.flush()
             store.directory.noticed(old)
         _rename_mailboxes(store, old, new, tell)

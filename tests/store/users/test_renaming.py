@@ -1,23 +1,26 @@
 """A user gets another name, in pieces: cut off before any of them, and what others do meanwhile."""
 
 import itertools
+from functools import partial
 
 import pytest
 
 from mboxlist.names import MailboxName
 from store import offload
+from store.accounts.apppasswords.accessrecord import Access
 from store.accounts.base import Status, delivery_problem
 from store.check.wholecheck import check_all
 from store.delivery import durable
 from store.delivery.commit import Delivered, Target
 from store.errors import Problem, StoreError
+from store.filtering import userscripts
 from store.finishing import ofusers
 from store.finishing.cutoperations import Finishing
 from store.mailboxes import authorization, deletion, namespace, subscribing
 from store.operations import operationrecord
 from store.partition.partition import Partition
 from store.quota import roots
-from store.users import lifecycle, renaming
+from store.users import accesschanges, lifecycle, renaming
 from store.values import Secret
 from tests.store.users.test_lifecycle import BODY, Cut, everything
 from tests.support.stores.stores import PASSWORD, deliver, reopen_after_crash
@@ -159,7 +162,12 @@ def test_what_is_refused_meanwhile(furnished, faults, small):
                 lambda: furnished.directory.change("anna", status=Status.ACTIVE),
                 lambda: lifecycle.remove_user(furnished, "anna"),
                 lambda: renaming.rename_user(furnished, "alice", "zoe"),
-                lambda: renaming.rename_user(furnished, "anna", "zoe")):
+                lambda: renaming.rename_user(furnished, "anna", "zoe"),
+                lambda: userscripts.activate(furnished, "alice", ""),
+                *(partial(work, furnished, name, *given) for name in ("alice", "anna") for work, given in (
+                    (subscribing.subscribe, ("New",)), (subscribing.unsubscribe, ("Archive",)),
+                    (roots.set_quota, (1000,)), (roots.change_limits, (1000,)),
+                    (accesschanges.change_access, (Access.without_second_factor,))))):
             with pytest.raises(StoreError) as error:
                 work()
             refused.append(error.value.problem)
@@ -168,6 +176,36 @@ def test_what_is_refused_meanwhile(furnished, faults, small):
     before_piece(faults, 4, others)
     renaming.rename_user(furnished, "alice", "anna")
     assert set(refused) == {Problem.BUSY} and check_all(furnished) == []
+
+
+@pytest.mark.parametrize("piece", range(1, PIECES, 3))
+def test_what_a_client_grants_meanwhile_is_the_users(furnished, faults, small, piece):
+    """SETACL takes any name, and tells nothing of it (RFC 4314 §6): whoever gets the old name later has no right by
+    that."""
+    box = MailboxName("bob", "INBOX")
+
+    def grants():
+        faults.mend()
+        authorization.set_acl(furnished, box, "alice", "lr", any_name=True)
+
+    before_piece(faults, piece, grants)
+    renaming.rename_user(furnished, "alice", "anna")
+    held = furnished.entry(box).acl
+    assert "alice" not in held and held["anna"] == "lr" and check_all(furnished) == []
+
+
+@pytest.mark.parametrize("piece", range(1, PIECES, 3))
+def test_what_an_owner_takes_away_meanwhile_is_gone(furnished, faults, small, piece):
+    box = MailboxName("bob", "INBOX")
+    authorization.set_acl(furnished, box, "alice", "lr")
+
+    def takes():
+        faults.mend()
+        authorization.set_acl(furnished, box, "alice", "")
+
+    before_piece(faults, piece, takes)
+    renaming.rename_user(furnished, "alice", "anna")
+    assert not {"alice", "anna"} & furnished.entry(box).acl.keys() and check_all(furnished) == []
 
 
 def test_nobody_hears_of_quota(furnished, faults, small):
