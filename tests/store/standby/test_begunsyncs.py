@@ -1,6 +1,7 @@
 """The first machine's log is put on disk by the kernel while it is sent to a standby that answers wait for."""
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -33,7 +34,7 @@ def env(tmp_path: Path) -> Iterator[Env]:
         yield made
 
 
-@define
+@define(slots=False)
 class Kernel:
     """In the place of caio's: it says that each sync has ended like that, or takes none."""
 
@@ -93,6 +94,18 @@ def test_what_has_ended_is_on_disk(env: Env, tmp_path: Path) -> None:
     syncs.finish()
 
 
+def test_nothing_counts_before_it_has_ended(env: Env, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, known = Kernel(), list[tuple[int, int]]()
+    process = kernel.process_events
+    monkeypatch.setattr(begunsyncs, "linux_aio", kernel)
+    monkeypatch.setattr(kernel, "process_events", lambda: (known.append(env.log.known), process()))
+    syncs, end = BegunSyncs(), grown(env)
+    begin(syncs, env, end, tmp_path)
+    assert env.log.known < end
+    syncs.finish()
+    assert len(known) == 1 and known[0] < end == env.log.known
+
+
 def test_where_the_kernel_does_none_it_takes_a_flush(env: Env, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     end = grown(env)
     for kernel in (None, Kernel(refuses=True)):
@@ -137,22 +150,31 @@ def test_after_a_sync_that_has_failed_no_log_counts(
 @pytest.mark.long
 def test_nobody_hears_of_an_answer_before_it_is_on_disk_here(
         store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The standby says at once that it has it; that is not heard before the first machine's own sync has ended."""
+    """The standby says at once that it has it; that is not heard before the first machine's own sync has ended. (What
+    is delivered here is on disk already, and made to be as if it was not.)"""
     standby.create()
     known, hear = list[bool](), Source._hear
+    env = store.partitions["primary"].env
 
     def hears(source: Source, member: object, number: int) -> None:
-        env = store.partitions["primary"].env
         known.append(env.log.known >= source._sent[1].get("partitions/primary/index", (0, 0)))
         hear(source, member, number)            # type: ignore[arg-type]
 
     with in_step(store, standby) as follower:
+        ended, finish = threading.Semaphore(0), BegunSyncs.finish
+
+        def finishes(syncs: BegunSyncs) -> None:
+            has_begun = syncs._under_way
+            finish(syncs)
+            if has_begun:
+                ended.release()
+
         monkeypatch.setattr(Source, "_hear", hears)
-        begun = list[object]()
-        begin = BegunSyncs.begin
-        monkeypatch.setattr(BegunSyncs, "begin", lambda *what: (begun.append(what), begin(*what)))
+        monkeypatch.setattr(BegunSyncs, "finish", finishes)
         for number in range(5):
+            before = env.log.known
             deliver(store, b"Subject: %d\r\n\r\n" % number, str(INBOX))
-            assert follower.round(0)
+            env.log.known = before
+            assert follower.round(0) and ended.acquire(timeout=10)
         assert not follower.round(0)
-    assert len(begun) == 5 and all(known) and len(known) >= 5
+    assert all(known) and len(known) >= 5
