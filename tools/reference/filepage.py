@@ -15,6 +15,7 @@ _WHERE = ("Paths begin in the folder of the store (`root`). All of it belongs to
           "it.")
 _ENVIRONMENT = (
     ("log.<number>", "the log of the databases: each change is here, and on disk, before it is answered"),
+    ("kept/log.<number>", "of a standby that others follow: a file of the log that these alone still need"),
     ("__db.<number>", "shared memory of the processes that have the databases open; it is worth nothing after a start"),
     ("DB_CONFIG", "what Berkeley DB reads whenever it opens the databases"),
     ("tables", "which tables there are, each with its identity, so that one that is missing, or another's, is found"),
