@@ -14,7 +14,8 @@ value, and the log gets no more. A chunk is divided by a STORE of many when no m
 A STORE changes one run of octets of a chunk, and not its CRC-32: the balance of the last record that it changes is made
 such that the CRC-32 up to there is what it was. What a CRC-32 differs by after some octets depends on nothing but what
 these differ by, and four octets that differ by just that end it. So a balance says nothing, and is part of no
-comparison.
+comparison. What is changed by damage is seen as before. Not seen are records as they were before a STORE, with the
+balance that they had then, among newer ones. A chunk is on one page of the table, whose checksum is that of one moment.
 
 Partitions of form 7 have divided chunks of another kind (older), which are only read. In these there are no balances
 among the heads, but behind them the CRC-32 of the heads, exclusive or that of the rests.
