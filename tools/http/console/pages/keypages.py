@@ -73,6 +73,8 @@ async def _remove(visit: Visit) -> Answer:
     id = visit.form["id"]
 
     def without(access: Access) -> Access:
+        if not any(each.id == id for each in access.keys):
+            raise Refused(404, "There is no such security key, or not any more.")
         left = evolve(access, keys=tuple(each for each in access.keys if each.id != id))
         return left if left.has_second_factor else left.without_second_factor()
 
