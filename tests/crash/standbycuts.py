@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -281,11 +282,7 @@ def _judged(operation: Operation, way: Way, recording: Recording, moments: Seque
         yield from findings(store, operation)
         if operation.events:
             yield from told(store, recording.boxes)
-        for number in _compared(operation, way, recording, moments, found):
-            if isinstance(number, str):
-                yield number
-            else:
-                yield from operation.inspect(store, number)
+        yield from _compared(operation, way, recording, moments, found, partial(operation.inspect, store))
         if way.third and way.last == "two":
             yield from _followed(operation, way, recording, moments, store)
         yield from goes_on(store, operation, found)
@@ -295,14 +292,16 @@ def _judged(operation: Operation, way: Way, recording: Recording, moments: Seque
         leave(store)
 
 
-def _compared(operation: Operation, way: Way, recording: Recording, moments: Sequence[Moment], found: Picture
-              ) -> Iterator[str | int]:
-    """What is wrong, or as after which answer it is."""
+def _compared(operation: Operation, way: Way, recording: Recording, moments: Sequence[Moment], found: Picture,
+              inspect: Callable[[int], list[str]]) -> Iterator[str]:
+    """What is wrong. It may have more than was reported, so of the answers with its picture (which may be all) any may
+    be the one that it is as after."""
     for answers, views, least in sorted({(each.answers, each.views, way.least(each)) for each in moments}):
         kept = [number for number in range(least, answers + 1) if not as_answered(operation, recording, found, number)]
         if not kept:
             yield from as_answered(operation, recording, found, answers)
-        yield from kept[:1]
+        elif all(inspected := [inspect(number) for number in kept]):
+            yield from inspected[-1]
         for each in recording.seen[:views]:
             yield from retold(each, found, lacks=True)
 
@@ -320,7 +319,7 @@ def _followed(operation: Operation, way: Way, recording: Recording, moments: Seq
         promotion.promote(third.root)
     other = open_store(third.root, operation.settings)
     try:
-        yield from (f"on the third machine: {what}" for what in _compared(operation, way, recording, moments,
-                                                                         view(other)) if isinstance(what, str))
+        yield from (f"on the third machine: {what}" for what in _compared(
+            operation, way, recording, moments, view(other), partial(operation.inspect, other)))
     finally:
         leave(other)
