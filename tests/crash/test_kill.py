@@ -58,7 +58,7 @@ def test_one_worker_is_killed(disk_path: Path) -> None:
     with Server(disk_path, USERS, {"workers.all": "3"}) as server:
         for _ in range(WORKERS):
             workers = wait.until(lambda: len(tree := wait.tree(server.pid)[1:]) >= 3 and tree, "all workers",
-                                 pid=server.pid)
+                                 pid=server.pid, limit=180)
 
             def kill(victim: int = random.choice(workers)) -> None:
                 os.kill(victim, signal.SIGKILL)

@@ -33,7 +33,7 @@ def _files(root: Path, below: str) -> Iterator[str]:
             continue
         if entry.is_symlink() and not path.startswith("partitions/"):      # of a copy for reading, to its store
             continue
-        if entry.is_dir():
+        if entry.is_dir(follow_symlinks=False):
             yield from _files(root, path)
         else:
             yield path
