@@ -31,7 +31,7 @@ def _files(root: Path, below: str) -> Iterator[str]:
         path = f"{below}/{entry.name}" if below else entry.name
         if _PASSED_OVER.fullmatch(path):
             continue
-        if entry.is_symlink() and not path.startswith("partitions/"):      # of a copy for reading, to its store
+        if entry.is_symlink() and (entry.is_dir() or not path.startswith("partitions/")):   # of a copy for reading
             continue
         if entry.is_dir(follow_symlinks=False):
             yield from _files(root, path)
