@@ -48,6 +48,8 @@ STRANGER = -1               # nothing; but a file may hold a message: `filecheck
 _LOG = r"log\.\d{10}"
 _ENVIRONMENT = (            # what Berkeley DB and `mboxlist/engine` make in the folder of databases
     rf"(__db\..+|{_LOG}(\.part)?|[a-z]+\.db(\.loading)?|DB_CONFIG|[a-z]+(-[a-z]+)*(\.(before|lock))?)(\.new)?")
+# With the log files that those need who follow a standby, and nobody else: `store/standby/cascade/keptlogs.py`.
+_DATABASES = ("kept", FOLDER), (rf"kept/{_LOG}(\.part)?", FILE), (_ENVIRONMENT, FILE)
 
 # The folders whose every name the store gives, with what is in them: the path below the folder, and what it is to be.
 # The first that fits counts. (What is in a snapshot is its own: `store/snapshots`.)
@@ -59,7 +61,7 @@ def _rules(*rules: tuple[str, int]) -> Rules:
 
 
 STORE = {
-    "mboxlist": _rules((_ENVIRONMENT, FILE)),
+    "mboxlist": _rules(*_DATABASES),
     "partitions": _rules((r"[^/]+", ANY)),
     "snapshots": _rules((r"\d{8}T\d{6}Z(\.[a-z]+)?|\.scratch", FOLDER), (r"[a-z]+(\.new)?", FILE), (r"[^/]+/.+", ANY)),
     "run": _rules((r"inside|news|control|second|sessions|operations|standby-unknown", FOLDER),
@@ -79,7 +81,7 @@ PARTITION = {
     "users": _rules((r".+/store\.idx(\..+)?", FILE),
                     (r"[0-9a-f]{2}(/[0-9a-f]{2}(/.+)?)?|(deleted|public)(/.+)?", FOLDER),
                     (r"[a-z][a-z.-]*", FILE)),          # `store/partition/marks.py`
-    "index": _rules((_ENVIRONMENT, FILE)),
+    "index": _rules(*_DATABASES),
 }
 IN_USE = ("mboxlist", "index", "run")       # what processes in the store have open: not to be moved beside them
 NEEDED = ("messages", "staging", "users")   # of a partition, and the folders in the first

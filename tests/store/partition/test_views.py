@@ -11,7 +11,7 @@ from mboxlist.names import MailboxName
 from store.mailboxes import namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
-from store.mailboxes.flagchanges import change_flags, update_one
+from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
 from store.partition.recordbuffers import LARGE
 from store.partitions import holding
@@ -63,32 +63,6 @@ def test_a_refreshed_picture_is_a_new_one(place, steps):
     view, fresh = store.refresh(view), store.open_mailbox(entry)
     assert view.rows.tobytes() == fresh.rows.tobytes()
     assert view.state.to_bytes() == fresh.state.to_bytes()
-
-
-@pytest.mark.parametrize("messages", [3, LARGE])
-def test_a_view_after_a_change_of_ones_own(place, messages):
-    """It is as it was with that change, though another process has changed more since. A change of another process
-    before it is in it, or there is none."""
-    store, other = place
-    entry = namespace.create_mailbox(store, MailboxName("bob", f"After {messages}"))
-    deliver(store, b"Subject: x\r\n\r\n", str(entry.name))
-    while more := messages - store.status(entry).messages:
-        copy_messages(store, entry, entry, store.open_mailbox(entry).uids[:more])
-    views, view = store.partition_of(entry).views, store.open_mailbox(entry)
-
-    def flag(store, uid):
-        assert update_one(store, entry, uid, FlagAction.ADD, Flags(Flag.SEEN), "bob")
-
-    def seen(view):
-        return view.uids[view.rows["flags"] & int(Flag.SEEN) != 0].tolist()
-
-    flag(store, 1)
-    flag(other, 2)
-    after = views.glance(view, changed=True)
-    assert seen(after) == [1] and after.state.highestmodseq == view.state.highestmodseq + 1
-    flag(store, 3)
-    assert views.glance(after, changed=True) is None and seen(store.refresh(after)) == [1, 2, 3]
-    assert seen(view) == [] and seen(after) == [1]
 
 
 @pytest.mark.parametrize("messages", [3, LARGE])

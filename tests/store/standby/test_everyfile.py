@@ -64,6 +64,7 @@ NOT_FOLLOWED = {
     r"standby\.json|standby\.journal\.<number>|standby-followers\.json|standby-copies/.+|promoted/.+|reading/.+|"
     r"mboxlist\.(copy|old)/.+|partitions/<name>/(index|messages)\.(copy|old)/.+":
         "of one standby, or of one that was promoted",
+    r"(mboxlist|partitions/<name>/index)/kept/.+": "of one standby, for those that follow it; they have these octets",
     r"read-only|without-files": "of copies, which nobody follows",
     r"(partitions/<name>/)?(set-aside|(index|mboxlist)\.(damaged|older)-<stamp>)/.+|mboxlist\.(damaged|older)-.+":
         "nothing of the store refers to it: it waits for an administrator, where it was found",
