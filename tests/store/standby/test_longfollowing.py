@@ -103,7 +103,8 @@ def test_what_could_not_be_applied_is_no_trouble_once_the_databases_are_new(
             exchange(store)
         return len(tried) > 1 and longfollowing.seen(standby.root)["trouble"] == ""
 
-    with ExitStack() as stack:
+    with ExitStack() as stack:      # else what an earlier test has left for a SIGTERM would be done by the new process
+        stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, signal.SIG_DFL))
         longfollowing.LongFollowing(standby.root, connect, Until(step)).run()     # type: ignore[arg-type]
     with closing(promoted(standby)) as other:
         is_equal(store, other)

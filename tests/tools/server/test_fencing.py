@@ -153,12 +153,15 @@ def test_one_that_does_not_answer_keeps_no_other_waiting(store: Store, monkeypat
     assert succession.read(store.root).successor == TWO
 
 
-def test_status_says_that_another_was_promoted_besides(capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_says_that_another_was_promoted_besides(
+        store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standbystatus, "is_up", lambda root: True)
     served = {"time": time.time(), "standbys": {}, "refuse": True}
-    assert standbystatus._served(served, "", as_json=False) == 0
-    assert standbystatus._served(served, TWO, as_json=False) == 1
+    assert standbystatus._served(store.root, served, as_json=False) == 0
+    succession.change(store.root, lambda now: evolve(now, contender=TWO))
+    assert standbystatus._served(store.root, served, as_json=False) == 1
     assert f"this machine and {TWO} have both been promoted" in capsys.readouterr().out
-    assert standbystatus._served(served, TWO, as_json=True) == 1
+    assert standbystatus._served(store.root, served, as_json=True) == 1
     assert json.loads(capsys.readouterr().out)["contender"] == TWO
 
 
