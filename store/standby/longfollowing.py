@@ -132,7 +132,7 @@ class LongFollowing:
             self._trouble, noted = "", 0.0
             asked = self.clock(), time.monotonic()
             while not self.stop.is_set():
-                has_come = follower.round(WAIT, go_on=True)
+                has_come = follower.round(WAIT, go_on=self._is_waited_for)
                 (began, steady), asked = asked, (self.clock(), time.monotonic())
                 follower.ask(WAIT)                  # before all else: answers there may wait for it
                 if not has_come or abs(began - noted) > NOTE_SECONDS:
