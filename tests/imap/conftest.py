@@ -13,6 +13,7 @@ from store.check.wholecheck import check
 from store.mailboxes import deletion, firstuse
 from store.net import authentication
 from store.opening import make_empty_store, open_store
+from store.partition.serials import META_KEY, meta_of
 from store.settings import Settings
 from store.users import lifecycle
 from tests.support.conversations.scripts import Place
@@ -33,6 +34,11 @@ def shared_store():
         store.close()
 
 
+def on_disk(partition):
+    """The epoch that a process that joins finds."""
+    return meta_of(partition.states.get(META_KEY), partition.name)[0]
+
+
 @pytest.fixture
 def place(shared_store, monkeypatch, caplog):
     """Where a conversation takes place. Nothing may be wrong with the store in the end, and no bug in the log."""
@@ -45,6 +51,7 @@ def place(shared_store, monkeypatch, caplog):
     for partition in store.partitions.values():
         partition.files.drop_staged_names()
         assert not list(partition.files.staging.iterdir())
+        assert partition.epoch == on_disk(partition), "a process that joins would give out other UIDs and MODSEQs"
     if not made.damaged:
         assert check(store) == []
     for entry in store.names(""):
