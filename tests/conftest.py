@@ -54,8 +54,12 @@ def logging_as_before() -> Iterator[None]:
     """What a command has set in this process (the log's level, what its lines show) is not the next module's."""
     switches = {name: getattr(logging, name) for name in (
         "raiseExceptions", "logThreads", "logMultiprocessing", "_srcfile")}
-    levels = _levels()
+    levels, factory = _levels(), logging.getLogRecordFactory()
+    forms = {each: each.formatter for each in logging.getLogger().handlers}
     yield
+    logging.setLogRecordFactory(factory)
+    for handler, form in forms.items():
+        handler.setFormatter(form)
     for name, value in switches.items():
         setattr(logging, name, value)
     for logger, level in {**dict.fromkeys(_levels(), logging.NOTSET), **levels}.items():

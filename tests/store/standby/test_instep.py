@@ -62,8 +62,9 @@ def test_the_log_says_from_the_first_moment_that_it_is_away(store: Store, standb
                                                            caplog: pytest.LogCaptureFixture) -> None:
     """Who starts the server without it reads why mail is refused, or that answers go on alone."""
     with synchronous(store, standby, refuse=refuse):
-        assert [each.levelname for each in caplog.records if f"{HOST} is away (it has not connected" in each.message
-                and text in each.message] == ["WARNING"]
+        said = [(each.levelname, each.getMessage()) for each in caplog.records]
+        assert [level for level, line in said
+                if f"{HOST} is away (it has not connected" in line and text in line] == ["WARNING"]
 
 
 def test_the_last_round_is_one_that_brought_something(store: Store, standby: Standby) -> None:
@@ -176,7 +177,7 @@ def test_housekeeping_says_once_that_it_waits(store: Store, standby: Standby, ca
             for each in rounds:
                 each.step()
         assert [each.status().failures for each in rounds] == [3, 9, 0]
-        assert [line.message for line in caplog.records if AWAY in line.message] == [
+        assert [line.getMessage() for line in caplog.records if AWAY in line.getMessage()] == [
             f"{AWAY} (more of this is counted)"]
         assert not [line for line in caplog.records if line.levelname == "ERROR"]
         with standby.in_step():
@@ -185,7 +186,7 @@ def test_housekeeping_says_once_that_it_waits(store: Store, standby: Standby, ca
                 for each in rounds:
                     each.step()
     assert [each.status().bad for each in rounds] == [0, 0, 0]
-    assert [line.message.split(";")[0] for line in caplog.records if line.name == "mboxlist.engine.troubles"] == [
+    assert [line.getMessage().split(";")[0] for line in caplog.records if line.name == "mboxlist.engine.troubles"] == [
         f"{AWAY}: over"]
 
 

@@ -326,7 +326,7 @@ def test_no_error_of_a_look_ends_a_server(supervisor: Supervisor, faults: Faults
         supervisor._next_look = 0.0
         supervisor._look()
     TROUBLES.over(supervising.UNSEEN)
-    said, over = (line.message for line in caplog.records)
+    said, over = (line.getMessage() for line in caplog.records)
     assert said == f"{supervising.UNSEEN}: run/inside: Input/output error (more of this is counted)"
     assert "met 2 times" in over
 
