@@ -17,6 +17,7 @@ from mboxlist.engine.troubles import TROUBLES
 from store.check.wholecheck import check
 from store.store import Store
 from tests.support.faults.planted import Faults
+from tests.support.faults.unended import Unended
 from tests.support.processes import quick, scheduling
 from tests.support.processes.environment import forget_the_host
 from tests.support.stores import small
@@ -83,7 +84,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Quick tests are watched."""
+    """Quick tests are watched; what any test leaves without an end is told."""
+    config.pluginmanager.register(Unended())
     if config.getoption("quick"):
         watch = quick.Watch()
         watch.begin()

@@ -56,7 +56,8 @@ async def store_flags(session: Session, command: StoreFlags) -> Reply:
             stream.acts["deleted"] += 1 if update is None else len(update.uids)
         if system & SEEN and session.login is not None:
             session.login.has_read = True
-    on_disk, unsent = durable.syncing(session.store, entry), stream.unsent
+    unsent = stream.unsent
+    on_disk = durable.syncing(session.store, entry)     # last: from here on it is waited for, whatever fails
     if on_disk is not None and len(positions) > FEW:
         await on_disk
         on_disk = None

@@ -55,6 +55,7 @@ def place(whole_store):
     yield made
     for wire in made.wires:
         wire.hang_up()
+    made.with_news()
     assert not OpenLogins.of(whole_store)._all and not whole_store.news.subscribed()
     for user in ("alice", "carol"):
         if whole_store.directory.find(user) is not None:
@@ -69,7 +70,7 @@ class Place:
         self.store, self.clock, self.wires = store, Clock(), []
         authentication.attach(store, SETTINGS)
         store.owned.put(OpenLogins, OpenLogins(store))
-        self.noticed = store.directory.noticed
+        self.noticed = store.directory.noticed, store.directory.domains.noticed
 
     def connect(self, protocol, password=PASSWORD, user="alice", acts_as=""):
         """A session in which somebody has logged in."""
@@ -95,16 +96,15 @@ class Place:
         self.store.directory.noticed = self.store.directory.domains.noticed = lambda name: None
 
     def with_news(self):
-        self.store.directory.noticed = self.noticed
+        self.store.directory.noticed, self.store.directory.domains.noticed = self.noticed
 
 
 @pytest.fixture
 def quiet(place):
     """Nobody hears of what changes."""
-    noticed = place.store.directory.noticed, place.store.directory.domains.noticed
     place.without_news()
     yield place
-    place.store.directory.noticed, place.store.directory.domains.noticed = noticed
+    place.with_news()
 
 
 def changed(**words):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from berkeleydb import db
 
+from mboxlist.engine.btree import Table
 from mboxlist.engine.transact import Deadlock
 from mboxlist.names import MailboxName
 from store import offload
@@ -22,7 +23,7 @@ from store.partitions import partitionmove, volumes
 from store.quota import roots
 from store.quota.accounting import sharing
 from store.reconstruct.wholestore import rebuild
-from store.tables.privateheaders import LOST, PrivateHeaders
+from store.tables.privateheaders import LOST
 from store.userarea import idxfile, idxreading, writing
 from tests.store.tables.headed import ALICE, BOB, BODY, TO, TRACE, box, change, files, texts, to
 from tests.support.stores.purging import purge
@@ -108,19 +109,23 @@ def test_there_is_a_last_number(store):
 
 
 def test_who_gives_a_number_makes_others_wait(store, faults):
-    partition = store.partitions["primary"]
+    """From when it looks for the last number on, not only when it writes the next."""
+    partition, waited = store.partitions["primary"], []
+    private_headers = partition.private_headers
     impatient = partition.env._env.txn_begin(None, db.DB_TXN_NOWAIT)
 
-    def number(private_headers, octets, txn):
-        try:
+    def another(table, key, txn):
+        if table is private_headers._table and not waited:
+            waited.append(key)
             with pytest.raises(Deadlock):
                 private_headers.numbers([b"B: 2\r\n"], impatient)
-        finally:
-            impatient.abort()
 
-    faults.first(PrivateHeaders, "number", number)
-    assert partition.transact(lambda txn: partition.private_headers.numbers([b"A: 1\r\n"],
-                                                                            txn.handle)) == {b"A: 1\r\n": 1}
+    faults.after(Table, "get_to_change", another)
+    try:
+        assert partition.transact(lambda txn: private_headers.numbers([b"A: 1\r\n"], txn.handle)) == {b"A: 1\r\n": 1}
+    finally:
+        impatient.abort()
+    assert waited
 
 
 def give(root, start, pipe, offset):

@@ -32,6 +32,7 @@ class Faults:
     """
 
     _patch: pytest.MonkeyPatch = field(factory=pytest.MonkeyPatch)
+    _awaited: list[tuple[str, list[Call]]] = field(factory=list)     # what `first` has planted, and is left of it
 
     def around(self, where: Any, name: str, call: Call) -> None:
         """`call` is made in place of each call, with the function itself before its arguments."""
@@ -73,8 +74,10 @@ class Faults:
         self.around(where, name, call)
 
     def first(self, where: Any, name: str, *works: Call) -> None:
-        """Each of `works` is done once, before one call each: the first one's before the first call."""
+        """Each of `works` is done once, before one call each: the first one's before the first call. All of them must
+        have been done when the test ends: it would test nothing if the function is not called any more."""
         left = list(works)
+        self._awaited.append((name, left))
 
         def work(*given: Any, **options: Any) -> None:
             if left:
@@ -108,5 +111,7 @@ class Faults:
     def __enter__(self) -> "Faults":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: object, *_: object) -> None:
         self.mend()
+        missed = [name for name, left in self._awaited if left]
+        assert error is not None or not missed, f"never called: {', '.join(missed)}"
