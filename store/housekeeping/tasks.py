@@ -28,7 +28,7 @@ from store.operations.clockrecord import ClockWatch
 from store.partitions import volumes
 from store.problems import NO_BUG, is_no_room, is_standby_away
 from store.quota import accounting
-from store.rebuild.recount import recount_some, repair_damaged
+from store.rebuild.recount import count_what_is_due, is_uncounted, recount_some, repair_damaged
 from store.recovery import knownfiles, newerfiles, userareacheck
 from store.snapshots import retention
 from store.snapshots.taking import environments
@@ -232,6 +232,7 @@ def one_process(store: Store) -> list[Task]:
             Task("pending", interrupted.PENDING_SECONDS, interrupted.pending, interrupted.finish),
             Task("expunged", PURGE_INTERVAL, _expunged, _forget_expunged, limited=True, by_age=True),
             Task("purge", PURGE_INTERVAL, (files := _Purge()).items, files.work, limited=True, by_age=True),
+            Task("uncounted", MAILBOXES_INTERVAL, _uncounted, _count),
             Task("mailboxes", MAILBOXES_INTERVAL, deletion.due_mailboxes, deletion.purge_mailbox, limited=True,
                  by_age=True),
             Task("expire", EXPIRE_INTERVAL, (rounds := Rounds()).items, rounds.work, limited=True, by_age=True),
@@ -319,12 +320,25 @@ def _repair(store: Store, item: tuple[str, MailboxId]) -> int:
         return newerfiles.take_in(store, partition, mailbox)
     found, done = store.known(mailbox), []
     if found is not None and found[0].partition == partition.name and partition.any_state(mailbox) is None:
-        done += lostfigures.restore(store, partition, *found)
+        done += lostfigures.restore(store, partition, *found) + count_what_is_due(partition)
     done += idxfiles.follow_files(store, partition, [mailbox])
     repaired = repair_damaged(store, partition, mailbox)
     for correction in done + recount_some(store, partition, [mailbox])[0]:
         log.warning("repaired %s: %s", correction.where, correction.what)
     return int(repaired)
+
+
+def _uncounted(store: Store) -> list[str]:
+    """The partitions on which a command put figures of mailboxes back, and was killed before it counted what hangs on
+    these; or is about to count it."""
+    return [name for name, partition in store.writable.items() if is_uncounted(partition)]
+
+
+def _count(store: Store, name: str) -> int:
+    done = count_what_is_due(store.partitions[name])
+    for correction in done:
+        log.warning("counted again: %s: %s", correction.where, correction.what)
+    return len(done)
 
 
 def _flush(store: Store, environment: str) -> int:

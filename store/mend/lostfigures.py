@@ -11,6 +11,7 @@ from store.partition.transactions import WriteTxn
 from store.rebuild.desired import state_of
 from store.rebuild.livecorrection import LiveCorrection
 from store.rebuild.outcome import Correction, Outcome
+from store.rebuild.recount import count_what_is_due, note_uncounted
 from store.rebuild.salvage import readable
 from store.rebuild.userareascan import Source
 from store.store import Store
@@ -18,18 +19,20 @@ from store.tables.index import chunk_key
 
 
 def restore_figures(store: Store) -> list[Correction]:
-    """Of all mailboxes that have none. Raises StoreError."""
+    """Of all mailboxes that have none; then what hangs on these is counted. Raises StoreError."""
     deleted = [(entry, when) for when, entry in store.mailboxes.deleted.all()]
     done = []
     for entry, removed in [*((entry, 0) for entry in store.mailboxes.all()), *deleted]:
         partition = store.partitions.get(entry.partition)
         if partition is not None and partition.any_state(entry.id) is None:
             done += restore(store, partition, entry, removed)
-    return done
+    return done + [each for partition in store.writable.values() for each in count_what_is_due(partition)]
 
 
 def restore(store: Store, partition: Partition, entry: MailboxEntry, removed: int = 0) -> list[Correction]:
-    """Of one that has none; references and quota are to be counted again then. Raises StoreError."""
+    """Of one that has none; references and quota are to be counted again then (`count_what_is_due`), which is on record
+    before anything is done. Raises StoreError."""
+    partition.transact(note_uncounted)
     done = list(_restore(store, partition, entry, removed))
     partition.unwritten.changed.add(entry.id)
     return done
@@ -41,21 +44,26 @@ def _restore(store: Store, partition: Partition, entry: MailboxEntry, removed: i
     if there is None and not chunks:
         yield from _made_empty(store, partition, entry, removed)
         return
-    rows = readable(entry.id, chunks)[0]
+    rows, broken = readable(entry.id, chunks)
     source = Source(partition.name, there[0], there[1].head, entry.name) if there is not None else None
-    state = state_of(partition, entry, rows, source, removed=removed)
+    state, done = state_of(partition, entry, rows, source, removed=removed), Outcome()
+    correction = None if there is None else LiveCorrection(
+        store, partition, desired_of(partition, entry, removed, there[1]), done, True)
 
-    def write(txn: WriteTxn) -> None:
-        if txn.any_state(entry.id) is None:
-            partition.vanished.forget(entry.id, txn.handle)
-            txn.set_state(entry.id, None, state)
+    def write(txn: WriteTxn) -> list[str]:
+        """All in one: who finds figures, also after a kill, takes the mailbox for whole."""
+        if txn.any_state(entry.id) is not None:
+            return []
+        partition.vanished.forget(entry.id, txn.handle)
+        txn.set_state(entry.id, None, state)
+        texts = [] if correction is None else correction.put_back(txn, entry.id, state)
+        skip_ahead(txn, entry.id, state)
+        return texts
 
-    partition.transact(write)
-    done = Outcome()
-    if there is not None:
-        LiveCorrection(store, partition, desired_of(partition, entry, removed, there[1]), done, True).run()
-    partition.transact(lambda txn: skip_ahead(txn, entry.id, state))
-    yield Correction("its figures were lost", str(entry.name))
+    texts = partition.transact(write)
+    if correction is not None and broken:
+        correction.run()
+    yield from (Correction(what, str(entry.name)) for what in ("its figures were lost", *texts))
     yield from done.corrections
 
 

@@ -63,6 +63,21 @@ class LiveCorrection:
         else:
             self.outcome.corrections += [Correction(what, str(self.desired.entry.name)) for what in done]
 
+    def put_back(self, txn: WriteTxn, mailbox: MailboxId, state: MailboxState) -> list[str]:
+        """As `run`, in the transaction in which a mailbox that had no figures gets these. Damaged chunks stay as they
+        are: `run` has them repaired afterwards."""
+        have, broken = _records(txn, mailbox)
+        rows = self.desired.rows
+        assert rows is not None
+        if not is_as_written(state, self.desired.state):
+            return []
+        rows = take(rows, np.flatnonzero(~np.isin((rows["uid"].astype(np.int64) - 1) // CHUNK, broken)))
+        whole = evolve(self, desired=evolve(self.desired, rows=rows))
+        damage = _Damage.between(have, rows, self.desired.unused, complete=self.desired.complete)
+        if damage.any():
+            whole._mend(txn, mailbox, state, have, damage, [])
+        return damage.texts()
+
     def _leave(self, why: str) -> None:
         self.outcome.left.append(Finding(why, str(self.desired.entry.name), RECONSTRUCT))
 
@@ -85,8 +100,7 @@ class LiveCorrection:
         if state is None or state.moving or entry.uidvalidity != desired.entry.uidvalidity or bool(
                 state.removed) != bool(desired.removed):
             raise _Left(MOVED_ON)
-        have, broken = readable(entry.id, txn.partition.index.scan_to_change(
-            chunk_key(entry.id, 0), chunk_key(MailboxId(entry.id + 1), 0), txn.handle))
+        have, broken = _records(txn, entry.id)
         damage = _Damage.between(have, desired.rows, desired.unused, complete=desired.complete)
         if not damage.any() and not broken:
             return []
@@ -124,6 +138,12 @@ class LiveCorrection:
         if not state.removed:
             txn.charge(state, after.octets - state.octets, after.messages - state.messages, enforce=False)
         txn.set_state(mailbox, state, after)
+
+
+def _records(txn: WriteTxn, mailbox: MailboxId) -> tuple[Rows, list[int]]:
+    """The records of a mailbox, locked, and which of its chunks are damaged."""
+    return readable(mailbox, txn.partition.index.scan_to_change(
+        chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0), txn.handle))
 
 
 class _Left(Exception):

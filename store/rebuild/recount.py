@@ -1,6 +1,7 @@
 """Figures that are sums of others, counted again from the records: of mailboxes, quota roots and message files."""
 
 import logging
+import os
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
@@ -24,7 +25,7 @@ from store.rebuild.salvage import Counts, broken_chunks
 from store.store import Store
 from store.tables.index import ROW, Rows, chunk_key, chunk_of_key
 from store.tables.references import FOREVER, UNSEEN_TRACE, MessageRecord, marks
-from store.tables.state import MailboxState, counted
+from store.tables.state import UNCOUNTED_KEY, MailboxState, counted
 
 log = logging.getLogger(__name__)
 
@@ -166,6 +167,34 @@ def reconcile_aliases(store: Store) -> list[Correction]:
     """Have the table of aliases say what the users' rows say."""
     return [Correction(f"the table of aliases did not agree with user {user}", f"alias {alias}")
             for alias, user, _ in store.directory.reconcile_aliases()]
+
+
+# After a kill
+
+def note_uncounted(txn: WriteTxn) -> None:
+    """References and quota of the partition are to be counted, since figures of mailboxes are put back: on record until
+    that is done, also in a copy of the databases."""
+    txn.partition.states.put(UNCOUNTED_KEY, os.urandom(8), txn.handle)
+
+
+def is_uncounted(partition: Partition) -> bool:
+    """Whether they are to be counted."""
+    return partition.states.get(UNCOUNTED_KEY) is not None
+
+
+def count_what_is_due(partition: Partition) -> list[Correction]:
+    """Count them, if they are to be counted. References to a damaged mailbox are counted when it is repaired."""
+    noted = partition.states.get(UNCOUNTED_KEY)
+    if noted is None:
+        return []
+    done = recount_references(partition) + recount_quota(partition)
+
+    def forget(txn: Txn) -> None:
+        if partition.states.get_to_change(UNCOUNTED_KEY, txn) == noted:     # else more was put back meanwhile
+            partition.states.delete(UNCOUNTED_KEY, txn)
+
+    transact(partition.env, forget)
+    return done
 
 
 # Mailboxes

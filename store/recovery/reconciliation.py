@@ -4,7 +4,7 @@ made, deleted, or moved to another partition. The list decides."""
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from itertools import chain
+from typing import TYPE_CHECKING
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.transact import transact
@@ -18,7 +18,10 @@ from store.partition.partition import Partition
 from store.partitions.holding import hold, moves_no_more
 from store.quota import roots
 from store.store import Store
-from store.tables.state import MailboxState, is_moving, state_key
+from store.tables.state import UNCOUNTED_KEY, MailboxState, is_moving, state_key
+
+if TYPE_CHECKING:
+    from store.rebuild.outcome import Correction
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +32,8 @@ def agree(store: Store, *, wholly: bool = False) -> bool:
     It looks at the mailboxes that are on record as pending; `wholly`, or where there may be others, at every one.
     Whether it did that.
     """
+    for partition in store.writable.values():
+        _count(partition)
     undo_renames(store)
     pending = store.mailboxes.pending
     wholly = wholly or not pending.is_complete()
@@ -99,6 +104,7 @@ def _agree_wholly(store: Store) -> None:
 
 def agree_about(store: Store, partition: Partition) -> None:
     """Make that partition, which nobody else has, what the list says."""
+    _count(partition)
     moves = store.mailboxes.moves.all()
     _agree_about(store, partition, {entry.id: entry for entry in store.mailboxes.all()}, {
         MailboxId(mailbox) for move in moves if move.phase is Phase.READY for mailbox in move.mailboxes})
@@ -120,13 +126,23 @@ def _agree_about(store: Store, partition: Partition, listed: Mapping[MailboxId, 
 
 def _make_again(store: Store, partition: Partition, entries: Iterable[MailboxEntry]) -> None:
     """Have figures of mailboxes that have none: those of their records and `store.idx`, or else they are empty. What
-    the partition has is counted once, for all of them."""
+    the partition has is counted once, for all of them (`_count`)."""
     from store.mend.lostfigures import restore  # here: these are rarely needed, and load all that rebuilds
-    from store.rebuild.recount import recount_quota, recount_references
-    for corrections in chain((restore(store, partition, entry) for entry in entries),
-                             (count(partition) for count in (recount_references, recount_quota))):
-        for correction in corrections:
-            log.warning("%s: %s", correction.where, correction.what)
+    for entry in entries:
+        _tell(restore(store, partition, entry))
+    _count(partition)
+
+
+def _count(partition: Partition) -> None:
+    """Count what is to be counted, also because an earlier start or command was killed before it did."""
+    if partition.states.get(UNCOUNTED_KEY) is not None:
+        from store.rebuild.recount import count_what_is_due  # here: as above
+        _tell(count_what_is_due(partition))
+
+
+def _tell(corrections: Iterable["Correction"]) -> None:
+    for correction in corrections:
+        log.warning("%s: %s", correction.where, correction.what)
 
 
 def _finish_moves(store: Store) -> set[MailboxId]:

@@ -23,6 +23,7 @@ MODSEQ_END, MESSAGES = 16, slice(28, 32)        # UIDVALIDITY, UIDNEXT and HIGHE
 SHOWN = struct.Struct("<IIQI")                  # all four
 SEEN, DELETED = int(Flag.SEEN), int(Flag.DELETED)      # `Flag` counts in Python what the figures count in C
 
+UNCOUNTED_KEY = bytes(3)        # of a row before all others: see `rebuild.recount.note_uncounted`
 state_key: Callable[[int], bytes] = struct.Struct(">I").pack       # the key of a mailbox's row
 
 

@@ -1,23 +1,31 @@
 """What the start makes of a list and partitions that do not agree: the list decides, but no mail is lost for it."""
 
 import logging
+import multiprocessing
+import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
 
+from mboxlist import pending
 from mboxlist.engine.transact import transact
 from mboxlist.names import MailboxName
 from store.accounts.base import Status
 from store.check.wholecheck import check
+from store.housekeeping import tasks
 from store.mailboxes import namespace
 from store.opening import open_store
+from store.quota import roots
 from store.rebuild import recount
 from store.recovery.reconciliation import agree
+from store.store import Store
 from store.tables.index import chunk_key
 from store.tables.state import state_key
 from store.userarea import writing
 from store.values import Flags
+from tests.support.faults.killing import Moments
 from tests.support.faults.planted import Faults
 from tests.support.stores.stores import SMALL, deliver, make_store
 
@@ -100,3 +108,74 @@ def test_many_lost_mailboxes_have_the_partition_counted_once(wholly: bool, tmp_p
     writing.write_changed(store, hurry=True)
     assert check(store) == []
     store.close()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("wholly", [True, False])
+def test_a_start_that_is_killed_while_it_puts_figures_back(wholly: bool, tmp_path: Path) -> None:
+    """Before each of its transactions: what the next start leaves is what one start in peace does. What came after
+    store.idx was written is nowhere but in the records, and quota still counts what nobody has any more."""
+    store = make_store(tmp_path / "store")
+    partition = store.partitions["primary"]
+    made = [namespace.create_mailbox(store, MailboxName("alice", f"Archive/{number}")) for number in range(3)]
+    for entry in made:
+        deliver(store, b"Subject: 1\r\n\r\nText\r\n", str(entry.name), flags=Flags())
+    writing.write_changed(store, hurry=True)
+    for number, entry in enumerate(made):
+        deliver(store, b"Subject: %d\r\n\r\nMore\r\n" % number, str(entry.name), flags=Flags())
+        transact(partition.env, lambda txn, entry=entry: partition.states.delete(   # type: ignore[misc]
+            state_key(entry.id), txn))
+        if not number:
+            last = chunk_key(entry.id, 0)
+            transact(partition.env, lambda txn, key=last: partition.index.delete(key, txn))     # type: ignore[misc]
+    transact(store.mailboxes.env, lambda txn: store.mailboxes.pending.note([entry.id for entry in made], txn))
+    if wholly:
+        transact(store.mailboxes.env, lambda txn: store.mailboxes.pending._table.delete(pending._COMPLETE, txn))
+    store.close()
+    moments = _killed(tmp_path, "store", 0)
+    assert moments > 10
+    for at in range(1, moments + 1):
+        shutil.copytree(tmp_path / "store", tmp_path / "killed", symlinks=True)
+        assert _killed(tmp_path, "killed", at) == -signal.SIGKILL
+        store = open_store(tmp_path / "killed", SMALL)
+        found = [finding.what for finding in check(store)]          # of the message whose record was lost
+        assert found == ["nothing refers to it, and it does not wait for the purge"], f"killed before {at} of {moments}"
+        assert [len(store.open_mailbox(entry).rows) for entry in made] == [1, 2, 2]
+        assert roots.quota(store, "alice").messages == 5
+        store.close()
+        shutil.rmtree(tmp_path / "killed")
+
+
+def _killed(folder: Path, name: str, at: int) -> int:
+    """Open a store in another process, which is killed before that transaction (from 1): what it ended with. 0: it goes
+    on, on a copy; how many transactions there are."""
+    if not at:
+        shutil.copytree(folder / name, folder / "whole", symlinks=True)
+        name = "whole"
+    context = multiprocessing.get_context("fork")
+    told = context.SimpleQueue()
+    process = context.Process(target=_open, args=(folder / name, at, told))
+    process.start()
+    process.join()
+    assert process.exitcode is not None
+    return process.exitcode if at else int(told.get())
+
+
+def _open(root: Path, at: int, told: "multiprocessing.SimpleQueue[int]") -> None:
+    with Moments(at, transactions=True) as seen:
+        open_store(root, SMALL)
+        told.put(seen.passed)
+    os._exit(0)
+
+
+def test_housekeeping_counts_what_a_killed_command_did_not(store: Store) -> None:
+    """What is put back while it counts is counted by the next round."""
+    partition = store.partitions["primary"]
+    deliver(store, b"Subject: 1\r\n\r\nText\r\n", "user/alice/INBOX")
+    task, = (each for each in tasks.one_process(store) if each.name == "uncounted")
+    assert list(task.items(store)) == []
+    partition.transact(recount.note_uncounted)
+    transact(partition.env, lambda txn: partition.quotas.charge("alice", 100, 3, txn, enforce=False))
+    name, = task.items(store)
+    task.work(store, name)
+    assert list(task.items(store)) == [] and roots.quota(store, "alice").messages == 1
