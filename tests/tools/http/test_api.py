@@ -187,11 +187,31 @@ def test_any_text_is_one_word(text: str) -> None:
 
 @pytest.mark.parametrize(("name", "value"), [
     ("user", 1.5), ("user", None), ("user", ["a"]), ("user", {"a": 1}), ("user", "a\0b"), ("user", "\ud800"),
-    ("user", "x" * 9000), ("nothing", "x"), ("password_stdin", "yes"), ("root", "/etc"), ("alias", ["a"] * 2000)])
+    ("nothing", "x"), ("password_stdin", "yes"), ("root", "/etc"), ("user", 7), ("alias", ["a", 7])])
 def test_values_that_make_no_sense(name: str, value: object) -> None:
+    """The description says that a value is a string: so a number is none."""
     with pytest.raises(Refused) as refused:
         operations()["user/set"].words({name: value})
     assert refused.value.status == 400
+
+
+@pytest.mark.parametrize(("name", "value"), [("user", "x" * 8193), ("alias", ["a"] * 1001), ("alias", ["x" * 8193])])
+def test_values_that_are_too_long(name: str, value: Any) -> None:
+    """RFC 9110 §15.5.14. The description has the bounds (maxLength, maxItems)."""
+    operation = operations()["user/set"]
+    with pytest.raises(Refused) as refused:
+        operation.words({name: value})
+    assert refused.value.status == 413
+    shorter = [value[0][:8192]] * min(1000, len(value)) if isinstance(value, list) else value[:8192]
+    assert operation.words({name: shorter})
+
+
+def test_the_description_has_each_refusal() -> None:
+    """Also of what is asked about an operation under way, which can be asked for with a body or another method."""
+    for path, methods in openapi(operations(), "1")["paths"].items():
+        for described in methods.values():
+            lacking = {"400", "401", "403", "404", "405", "409", "413", "429", "503"} - described["responses"].keys()
+            assert not lacking, (path, lacking)
 
 
 def test_two_arguments_of_one_name_are_told_apart() -> None:

@@ -80,7 +80,8 @@ class OperationCalls:
         after `wait` seconds (`exit` is None) can be asked for by `find`. Where too many are under way, it waits for its
         turn for `patience` seconds.
 
-        Raises Refused: 400 for arguments that make no sense, 403 for what the role may not do, 404, 429.
+        Raises Refused: 400 for arguments that make no sense, 403 for what the role may not do, 404, 413 for too
+        many or too long values, 429.
         """
         known = (await self.known()).by_path.get(operation.replace(" ", "/"))
         if known is None:

@@ -44,7 +44,7 @@ class Argument:
             return [self.flag] if value else []
         values = value if self.many and isinstance(value, list) else [value]
         if len(values) > MOST_VALUES:
-            raise Refused(400, f"{self.name} has more than {MOST_VALUES} values")
+            raise Refused(413, f"{self.name} has more than {MOST_VALUES} values")
         typed = [self._text(each) for each in values]
         if self.spread:
             if any(each.startswith("-") for each in typed):
@@ -53,12 +53,13 @@ class Argument:
         return [f"{self.flag}={each}" for each in typed] if self.flag else typed
 
     def _text(self, value: Any) -> str:
-        text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-        if not isinstance(text, str) or len(text) > LONGEST or "\0" in text or not _is_unicode(text):
+        if not isinstance(value, str) or "\0" in value or not _is_unicode(value):
             raise Refused(400, f"{self.name} must be a string")
-        if not self.flag and text == "--":
+        if len(value) > LONGEST:
+            raise Refused(413, f"{self.name} is longer than {LONGEST} characters")
+        if not self.flag and value == "--":
             raise Refused(400, f"{self.name} must not be --")
-        return text
+        return value
 
 
 @frozen

@@ -83,7 +83,8 @@ def openapi(known: Mapping[str, Operation], version: str) -> dict[str, Any]:
         *((status, text, "application/problem+json", {"$ref": "#/components/schemas/Problem"}) for status, text in (
             ("400", "the request makes no sense"), ("401", "no token, or one that does not hold"),
             ("403", "the role may not do that"), ("404", "there is no such operation"), ("405", "another method"),
-            ("409", "the command was refused, or has failed"), ("413", "the body is too long"),
+            ("409", "the command was refused, or has failed"),
+            ("413", "the body, a list or a text in it is too long"),
             ("415", "the body is no JSON"), ("429", "too many failed tokens, or operations at a time"),
             ("503", "the server is stopping or full"))))}
     return {
@@ -97,8 +98,7 @@ def openapi(known: Mapping[str, Operation], version: str) -> dict[str, Any]:
             "/operations/{id}": {"get": {
                 "operationId": "progress", "summary": "what has become of an operation that was answered 202",
                 "parameters": [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}],
-                "responses": {status: answers[status] for status in ("200", "202", "400", "401", "404", "409", "429",
-                                                                     "503")}}}},
+                "responses": {status: answer for status, answer in answers.items() if status != "415"}}}},
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             "schemas": {

@@ -178,7 +178,8 @@ class Visit:
         return self.redirect(back)
 
     async def _begin(self, name: str, given: Mapping[str, Any], stdin: str, wait: float, *, own: bool) -> Run:
-        return await self.console.calls.carry_out_as(self.own if own else self.token, name, given, wait=wait,
+        typed = {key: str(value) if type(value) is int else value for key, value in given.items()}
+        return await self.console.calls.carry_out_as(self.own if own else self.token, name, typed, wait=wait,
                                                      stdin=stdin.encode(), patience=LOOK_TIME)
 
     # Answers
