@@ -260,8 +260,12 @@ class Env:
             except db.DBRunRecoveryError:
                 self._break()
                 raise
-            if self._write_freeze is None or reads or not self._write_freeze.shut:
-                return txn
+            try:
+                if self._write_freeze is None or reads or not self._write_freeze.shut:
+                    return txn
+            except BaseException:
+                txn.abort()
+                raise
             txn.abort()
             self._write_freeze.wait()
 

@@ -80,10 +80,12 @@ def transact(env: Environment, work: Callable[[Txn], T], *, seconds: float | Non
             if deadline is not None:
                 pause = min(2 * pause, LONGEST_PAUSE)
         except BaseException as error:
-            if isinstance(error, db.DBError):
-                env.met(error)
-            if not isinstance(error, db.DBRunRecoveryError):
-                txn.abort()
+            try:
+                if isinstance(error, db.DBError):
+                    env.met(error)
+            finally:
+                if not isinstance(error, db.DBRunRecoveryError):
+                    txn.abort()
             raise
         else:
             try:
