@@ -24,7 +24,7 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import Env
 from mboxlist.engine.transact import transact
-from store.events.outboxtable import LATER, WAITING, OutboxTable, Parcel
+from store.events.outboxtable import DEAD, LATER, WAITING, OutboxTable, Parcel
 from store.offload import Threads
 from tools.outbox.destination import Destination, Down, NotNow, Refused
 from tools.outbox.outboxsettings import Settings
@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 
 COUNT_INTERVAL = 10.0       # seconds between two looks how much waits,
 COUNT_SHARE = 50            # or so many times as long as a look takes
+COUNTED_DEAD = 10_000       # dead letters, at most
+LOOKED_AT = 1000            # mails that were put off, at most, to find the oldest
 WOKEN = 100                 # rows that were put off and wait again, in one transaction,
 REMOVED = 100               # or that have left: whoever writes rows may wait for the page
 BATCH_OCTETS = 1 << 20      # of rows that are sent together, unless one alone is larger
@@ -59,6 +61,9 @@ class Sending:
     down_since: float = field(default=0.0, init=False)      # Unix time; 0: it is not down
     next_try: float = field(default=0.0, init=False)        # Unix time
     waiting: int = field(default=0, init=False)             # how many, when they were last counted
+    dead: int = field(default=0, init=False)                # how many dead letters were kept then
+    oldest: float = field(default=0.0, init=False)          # Unix time of the first that waits; 0: none
+    _put_off_since: float = field(default=0.0, init=False)  # the same of mail that was put off
     _refused: dict[bytes, int] = field(factory=dict, init=False)
     _one_by_one: int = field(default=0, init=False)         # of so many events
     _call: Any = field(default=None, init=False)
@@ -89,7 +94,8 @@ class Sending:
         return {"receiver": self.name, "to": self.settings.kind, "gets": self.settings.gets,
                 "state": "down" if self.down_since else "up",
                 "down_since": self.down_since, "failures": self.failures, "said": self.said, "next_try": self.next_try,
-                "sent": self.sent, "dead": self.buried, "waiting": self.waiting}
+                "sent": self.sent, "dead": self.buried, "waiting": self.waiting, "kept_dead": self.dead,
+                "waited": max(0.0, round(time.time() - self.oldest, 1)) if self.oldest else 0.0}
 
     def _later(self, seconds: float) -> None:
         if not self._stopped:
@@ -224,9 +230,13 @@ class Sending:
         if began >= self._next_count:
             self.waiting = sum(outbox.counted(self.name, self.settings.backlog + 1, state) for _, outbox, _ in outboxes
                                for state in (WAITING, LATER))
+            self.dead = sum(outbox.counted(self.name, COUNTED_DEAD, DEAD) for _, outbox, _ in outboxes)
+            self._put_off_since = min((each.at for _, outbox, _ in outboxes for each in outbox.some(
+                self.name, LOOKED_AT, LATER)), default=0.0) if self.settings.is_relay else 0.0
             ended = time.monotonic()
             self._next_count = ended + max(COUNT_INTERVAL, COUNT_SHARE * (ended - began))
         found.sort(key=_BY_KEY)         # all are in the same state
+        self.oldest = min(filter(None, (found[0].at if found else 0.0, self._put_off_since)), default=0.0)
         if found and found[0].together > most:
             env, outbox = self._places[found[0].row]
             transact(env, lambda txn: outbox.part(found[0].row, txn))

@@ -12,6 +12,7 @@ from store.mailboxes import namespace
 from store.offload import Threads
 from tests.support.servers.outboxreceivers import MAIL, begin, hook, post, run
 from tests.support.stores.stores import deliver
+from tools.outbox import sending
 from tools.outbox.destination import Down
 from tools.outbox.sendall import outboxes
 
@@ -85,6 +86,22 @@ def test_one_that_is_down_gets_all_of_it_later_and_holds_up_nobody(store, clock,
     assert made.status()[0]["state"] == "up"
 
 
+def test_how_long_the_first_has_waited(store, clock, places, unix_time):
+    """By the receiver: what another one has taken does not count."""
+    made = begin(store, clock, a=hook(retry=1.0, retry_longest=1.0), b=hook("b"))
+    places["https://a.example"].says = [Down("no")] * 8
+    began = unix_time.now
+    post(store, 1)
+    run(clock, 2)
+    unix_time.now = began + 30
+    post(store, 2)
+    run(clock, 2)
+    assert [each["waited"] for each in made.status()] == [30.0, 0.0]
+    run(clock, 10)
+    assert [each["waited"] for each in made.status()] == [0.0, 0.0]
+    assert places["https://a.example"].uids == ["1", "2"]
+
+
 def test_one_that_never_answers_is_given_so_much_time(store, clock, places):
     made = begin(store, clock, a=hook(timeout=10.0, retry=1.0))
     places["https://a.example"].says = ["silence"]
@@ -97,8 +114,10 @@ def test_one_that_never_answers_is_given_so_much_time(store, clock, places):
     assert places["https://a.example"].uids == ["1"]
 
 
-def test_what_is_refused_again_and_again_is_a_dead_letter_and_can_be_sent_again(store, clock, places):
-    begin(store, clock, a=hook(attempts=3, retry=1.0, retry_longest=1.0))
+def test_what_is_refused_again_and_again_is_a_dead_letter_and_can_be_sent_again(store, clock, places, monkeypatch):
+    for name in ("COUNT_INTERVAL", "COUNT_SHARE"):
+        monkeypatch.setattr(sending, name, 0)           # it counts whenever it looks
+    made = begin(store, clock, a=hook(attempts=3, retry=1.0, retry_longest=1.0))
     place = places["https://a.example"]
     place.wrong = {"2"}
     post(store, 1, 2, 3)
@@ -107,10 +126,11 @@ def test_what_is_refused_again_and_again_is_a_dead_letter_and_can_be_sent_again(
     env, table = outboxes(store)["primary"]
     dead, = table.some("a", 10, DEAD)
     assert (dead.body["uidset"], dead.tries, dead.said, dead.dead) == ("2", 3, "not this one", True)
+    assert made.status()[0]["kept_dead"] == 1
     place.wrong = set()
     assert transact(env, lambda txn: table.revive(dead, txn))
     run(clock, 5)
-    assert place.uids == ["1", "3", "2"]
+    assert place.uids == ["1", "3", "2"] and made.status()[0]["kept_dead"] == 0
 
 
 def test_one_of_a_message_to_many_is_refused_and_the_others_go(store, clock, places):

@@ -82,8 +82,11 @@ class Prometheus:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One process serves all."""
-    with Server(tmp_path_factory.mktemp("dashboard"), ["alice", "bob"], {"http.port": str(free_port())}) as made:
+    """One process serves all. Two receivers want its events, one of which does not answer."""
+    folder = tmp_path_factory.mktemp("dashboard")
+    with Server(folder, ["alice", "bob"], {
+            "http.port": str(free_port()), "outbox.up.to": f"file:{folder}/events",
+            "outbox.gone.to": f"http://127.0.0.1:{free_port()}/", "outbox.gone.retry_longest": "1s"}) as made:
         yield made
         made.stop()
         made.check()
@@ -123,7 +126,11 @@ def test_each_query_of_the_dashboard_finds_something(server: Server, prometheus:
                pid=server.pid, limit=LIMIT)
     prometheus.scrape()
     load(server)
-    prometheus.scrape()
+    wait.until(lambda: prometheus.page().get('onecopy_outbox_waiting{receiver="gone"}', 0) > 0, "events are counted",
+               pid=server.pid, limit=LIMIT)
+    told = prometheus.scrape()
+    assert told['onecopy_outbox_down{receiver="gone"}'] == 1 and told['onecopy_outbox_down{receiver="up"}'] == 0
+    assert told['onecopy_outbox_waited_seconds{receiver="gone"}'] > 0
     asked = queries(standby=False)
     assert len(asked) > 40
     empty = []

@@ -167,6 +167,10 @@ METRICS = (
     Metric("outbox_down", GAUGE, "1 while the receiver is down", ("receiver",), lambda found: [
         ((each["receiver"],), each["state"] == "down") for process in found["processes"]
         for each in process["outbox"]]),
+    Metric("outbox_waited_seconds", GAUGE, "How long the oldest that waits for a receiver has waited; 0: none waits",
+           ("receiver",), _outbox("waited")),
+    Metric("outbox_dead_letters", GAUGE, "Dead letters that are kept for it: counted up to 10,000 in each environment",
+           ("receiver",), _outbox("kept_dead")),
     Metric("events_sent_total", COUNTER, "Events, or mails, that it was sent", ("receiver",), _outbox("sent")),
     Metric("events_dead_total", COUNTER, "Events, or mails, that it did not take, or that became too old: dead letters",
            ("receiver",), _outbox("dead")),
