@@ -31,7 +31,6 @@ from mboxlist.engine.transact import Commits, Unflushed, unless_committed
 from mboxlist.engine.troubles import TROUBLES
 from mboxlist.entry import MailboxEntry
 from store import offload
-from store.accounts import refusallines
 from store.accounts.refusallines import by_app_password
 from store.accounts.rejectedlogins import NO_LOGIN
 from store.errors import NotAtOnce, Problem, StoreError, disk_problem
@@ -315,9 +314,9 @@ class Session(Selection):
 
     def _tell_right(self, head: Head, lacking: bool, why: str) -> None:
         if lacking and head.name in ADMINISTRATION:
-            refusallines.refused(refusallines.RIGHT, self.stream.peer, self.user, "imap",
-                                 f"{head.name.decode('ascii')}: {why}{by_app_password(self.app_password)}",
-                                 session=self.stream.id)
+            self.authenticator.turned.lacks_right(
+                "imap", self.stream.peer, self.user,
+                f"{head.name.decode('ascii')}: {why}{by_app_password(self.app_password)}", session=self.stream.id)
 
     def _answer_bad(self, tag: bytes | None, problem: SyntaxProblem) -> None:
         self.stream.write(responses.problem(tag, problem))

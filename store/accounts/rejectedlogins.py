@@ -1,4 +1,5 @@
-"""Logins that were refused or kept waiting: who, from where, and why; never a password.
+"""Logins that were refused or kept waiting, and acts that were refused for want of a right: who, from where, and why;
+never a password.
 
 What is refused is a line of the log at once (`refusallines`), and noted for those who ask later (`onecopy explain
 login`), with a better reason.
@@ -29,7 +30,10 @@ WRONG = "wrong name or password"
 AGAIN = "the same wrong password again"
 QUIET = 1.0                 # seconds in which the same limit, hit from the same address, is one line of the log
 MOST_QUIET = 2000           # addresses and limits of which that is known
-LINES = 50                  # within QUIET, of logins that nobody has looked at; what comes then is counted
+LINES = 50                  # within QUIET, of logins that nobody has looked at, and of acts for want of a right; what
+#                             comes then is counted
+MORE = "more of these"      # the reason of a line that counts acts
+MANY_PLACES = "::"          # its address, where these came from more than are told apart (RFC 4291 §2.5.2)
 
 _KINDS = {Problem.BAD_LOGIN: refusallines.LOGIN, Problem.NOT_AUTHORIZED: refusallines.LOGIN,
           Problem.LIMIT: refusallines.SLOWED}
@@ -48,6 +52,7 @@ class RejectedLogins:
     _quiet: dict[tuple[str, str, str, str, str], int] = field(factory=dict, init=False)     # since `_looked`, untold
     _looked: float = field(default=0.0, init=False)
     _told: int = field(default=0, init=False)
+    _acts: int = field(default=0, init=False)       # since `_looked`, that were refused for want of a right
     _same: dict[_Key, list[int]] = field(factory=dict, init=False)
 
     def refused(self, service: str, peer: str, user: str, error: StoreError, *, again: bool = False, session: str = "",
@@ -90,6 +95,28 @@ class RejectedLogins:
             self._tell_once(now, (kind, service, peer, user, why), session)
         self._note(service, peer, user, Problem.NOT_AUTHORIZED, why)
 
+    def lacks_right(self, service: str, peer: str, user: str, why: str, *, session: str = "") -> None:
+        """An act of administration has been refused to a user, or a token, of that id. Whoever is logged in can try as
+        fast as answers come: after LINES acts in a time of QUIET the others are counted, in a line for each who has
+        tried, by user and address."""
+        now = self.clock()
+        if now - self._looked >= QUIET:
+            self._tell_rest(now)
+        self._acts += 1
+        if self._acts <= LINES:
+            refusallines.refused(refusallines.RIGHT, peer, user, service, why, session=session)
+            return
+        key = refusallines.RIGHT, service, peer, user, MORE
+        if key not in self._quiet and len(self._quiet) >= MOST_QUIET:
+            key = refusallines.RIGHT, service, MANY_PLACES, user, MORE
+        self._quiet[key] = self._quiet.get(key, 0) + 1
+
+    def tell_counted(self) -> None:
+        """Tell what was only counted, unless that was done within QUIET. Whoever serves calls it from time to time, so
+        that no count waits for the next refusal."""
+        if self._quiet and (now := self.clock()) - self._looked >= QUIET:
+            self._tell_rest(now)
+
     def _tell_once(self, now: float, key: tuple[str, str, str, str, str], session: str) -> None:
         if now - self._looked >= QUIET or len(self._quiet) >= MOST_QUIET:
             self._tell_rest(now)
@@ -101,7 +128,7 @@ class RejectedLogins:
             refusallines.refused(kind, peer, user, service, why, session=session)
 
     def _tell_rest(self, now: float) -> None:
-        quiet, self._quiet, self._looked, self._told = self._quiet, {}, now, 0
+        quiet, self._quiet, self._looked, self._told, self._acts = self._quiet, {}, now, 0, 0
         for (kind, service, peer, user, why), times in quiet.items():
             if times:
                 refusallines.refused(kind, peer, user, service, why, times)

@@ -26,7 +26,7 @@ from store.accounts.refusallines import (
     ended,
     refused,
 )
-from store.accounts.rejectedlogins import AGAIN, WRONG, RejectedLogins
+from store.accounts.rejectedlogins import AGAIN, LINES, MOST_QUIET, WRONG, RejectedLogins
 from store.deliverylog import DeliveryLog
 from store.errors import Problem, StoreError
 from tests.support import ROOT
@@ -212,3 +212,17 @@ def test_many_addresses_fill_nothing(told, rejected):
     for number in range(10_000):
         rejected.at_admission("imap", f"2001:db8::{number:x}", "", "Too many")
     assert len(rejected._quiet) <= 2000 and len(told.lines) == 10_000
+
+
+def test_acts_from_many_places_fill_neither_the_log_nor_the_memory(told, rejected):
+    """One token, shown from everywhere: each act is counted, in fewer lines than there were acts."""
+    for number in range(10_000):
+        rejected.lacks_right("http", f"2001:db8::{number:x}", "a-token", f"quota set: {number}")
+    assert len(told.lines) == LINES and len(rejected._quiet) <= MOST_QUIET + 1
+    now[0] += 2
+    rejected.tell_counted()
+    found = [FORM.search(line) for line in told.lines]
+    assert sum(int(each[5]) for each in found) == 10_000 and len(found) == LINES + MOST_QUIET + 1
+    rest, = (each for each in found if each[2] == "::")
+    assert rest.group(1, 3, 6) == (RIGHT, "a-token", "more of these")
+    assert not rejected._quiet

@@ -146,3 +146,24 @@ def test_a_flood_is_counted_and_not_written(store, told):
     wire.send(b"a AUTHENTICATE CRAM-MD5\r\n")
     lines += told()
     assert sum(int(facts(line)[4]) for line in lines) == 501
+
+
+def test_so_is_a_flood_of_acts_for_which_a_right_is_lacking(store, told):
+    """Whoever has logged in can try as fast as answers come, with another name each time."""
+    wire, now = connect(store, "imap"), [100.0]
+    turned = authentication.Authenticator.of(store).turned
+    turned.clock = lambda: now[0]
+    wire.send(b"a LOGIN bob secret\r\n")
+    for number in range(500):
+        wire.send(b"b SETQUOTA user%d (STORAGE 1)\r\n" % number)
+    assert wire.received().count(b"b NO [NOPERM]") == 500
+    lines = told()
+    assert [facts(line) for line in lines] == [("right", PEER, "bob", "imap", "1")] * LINES
+    turned.tell_counted()
+    assert told() == []                         # it has not been a second yet
+    now[0] += 2
+    turned.tell_counted()                       # though nothing more is refused
+    line, = told()
+    assert facts(line) == ("right", PEER, "bob", "imap", str(500 - LINES)) and "more of these" in line
+    wire.send(b"b SETQUOTA again (STORAGE 1)\r\n")
+    assert [facts(line)[4] for line in told()] == ["1"]

@@ -1,6 +1,7 @@
 """tools/http/api: what may be asked for, by whom, and that what is asked for is what is typed."""
 
 import json
+import logging
 import os
 import stat
 from pathlib import Path
@@ -9,9 +10,12 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from twisted.internet.defer import ensureDeferred
 
+from store.accounts.rejectedlogins import LINES
 from store.accounts.throttle import sharedcounts
 from store.accounts.throttle.sharedcounts import Counts, Place
+from store.net.authentication import Authenticator
 from store.store import Store
 from store.values import Secret
 from tools.cli import output, program, registry
@@ -20,8 +24,9 @@ from tools.cli.options import Config, load
 from tools.exits import Failure
 from tools.http.api import keptoutcomes, running
 from tools.http.api.keptoutcomes import KeptOutcomes
+from tools.http.api.operationcalls import OperationCalls
 from tools.http.api.operationlist import NOT_OFFERED, Argument, Operation
-from tools.http.api.operationparsers import openapi, operations
+from tools.http.api.operationparsers import listed, openapi, operations
 from tools.http.api.permissions import OWNER, READING, Asker, allowed, within_scope
 from tools.http.api.running import Run, Runs
 from tools.http.apitokens import ADMINISTRATOR, AUDITOR, FILE, HELPDESK, USER, TokenCache, Tokens
@@ -444,3 +449,21 @@ def test_what_became_of_an_operation_is_known_to_all_processes(tmp_path: Path, m
     here.begin(made)
     made.exit, made.output = 0, b"oc_x_y\n"
     assert not here.end(made) and there.find(made.id, owner) is None
+
+
+def test_a_token_that_asks_for_what_it_may_not_do_fills_no_log(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    calls = OperationCalls(store, lambda: load({}, {}, None))
+    calls._known = listed("1")
+    caplog.set_level(logging.WARNING, "refused")
+    refused: list[Any] = []
+    for number in range(500):
+        ensureDeferred(calls.carry_out_as(Asker("http", "abc", HELPDESK, "example.net", "192.0.2.7"), "user add", {
+            "users": [f"user{number}"]})).addErrback(refused.append)
+    assert [failure.value.status for failure in refused] == [403] * 500
+    turned = Authenticator.of(store).turned
+    turned.clock = lambda: turned._looked + 2
+    turned.tell_counted()
+    lines = [record.getMessage() for record in caplog.records if record.name == "refused"]
+    assert len(lines) == LINES + 1 and all(line.startswith(
+        'right address=192.0.2.7 user="token abc" service=http times=') for line in lines)
+    assert f'times={500 - LINES} reason="more of these"' in lines[-1]

@@ -11,7 +11,6 @@ from attrs import define, field
 from twisted.internet.defer import ensureDeferred
 
 from store import offload
-from store.accounts import refusallines
 from store.accounts.throttle.sharedcounts import Counts
 from store.net.authentication import Authenticator
 from store.store import Store
@@ -95,8 +94,8 @@ class OperationCalls:
                                       user=asker.id)
         except Refused as refused:
             if refused.status == 403:
-                refusallines.refused(refusallines.RIGHT, asker.peer, asker.id, "http",
-                                     f"{known.name}: {refused.public}", session=asker.session)
+                Authenticator.of(self._store).turned.lacks_right(
+                    "http", asker.peer, asker.id, f"{known.name}: {refused.public}", session=asker.session)
             raise
         deadline = time.monotonic() + patience
         while self.runs.is_full(asker) and time.monotonic() < deadline:

@@ -99,6 +99,7 @@ class ControlServer:
             await note(self._store, "configuration", "reload", actor="the server", options=self._reloading.shown())
 
     def _write(self) -> None:
+        Authenticator.of(self._store).turned.tell_counted()
         if not (self._store.delivery_log.waits or self._store.refusals.waits):
             self._later()               # no thread is woken for nothing
             return
