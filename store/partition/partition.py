@@ -73,8 +73,6 @@ log = logging.getLogger(__name__)
 _FOREVER = 1 << 32          # a Unix time that never comes
 PLENTY = 1 << 30                        # octets that nobody writes within a fifth of a second
 PART = ".part"                          # behind the name of a snapshot that is being made
-BEFORE_END = 60                         # seconds before the last write of a process that was killed in which it may
-                                        # have delivered without an answer
 TOLD_TOGETHER = 8                       # mailboxes of a transaction, at most, of which others hear what changed in each
 
 T = TypeVar("T")
@@ -179,8 +177,7 @@ class Partition:
             privatefiles.make_folder(self.folder / "users", exist_ok=True)
             mark_older(self.folder, unclean=self._unclean.exists())
             if self._unclean.exists():
-                transact(self.env, lambda txn: self.duplicates.note_end(
-                    self._written - BEFORE_END, self._written, txn))
+                transact(self.env, lambda txn: self.duplicates.note_end(self._written, txn))
             write_epoch(self.folder, epoch)
             if not (self.folder.parents[1] / WITHOUT_FILES).exists():
                 self.files.make_lost_folders()

@@ -50,6 +50,7 @@ from store.standby.source import instep
 from store.standby.sourcepeer import PLACES
 from store.standby.standbystate import FOLLOWING, RECOVERED, RETURNING, SWITCHING, TABLES_LOCK, StandbyState, host_of
 from store.standby.succession import Other, Succession, with_parting
+from store.tables.duplicates import Duplicates
 from store.tables.state import UID_SKIP
 
 log = logging.getLogger(__name__)
@@ -233,6 +234,8 @@ def _go_ahead(root: Path, name: str, times: int, state: StandbyState) -> None:
             epoch, serial, version = META.unpack(states.get(META_KEY) or b"")
             transact(env, lambda txn: states.put(META_KEY, META.pack(
                 epoch, serial + times * BLOCKS * SERIALS, version), txn))
+            if state.phase != RETURNING:
+                _note_end(env, state)
             env.flush()
             _set_unknown_aside(folder.parent, env.table("messages.db"))
             env.checkpoint()
@@ -246,6 +249,13 @@ def _go_ahead(root: Path, name: str, times: int, state: StandbyState) -> None:
     for path in folder.iterdir():
         sync_file(path)
     sync_folder(folder)
+
+
+def _note_end(env: Env, state: StandbyState) -> None:
+    """A relay that had no answer from the machine that was followed tries again here: what it delivered shortly before
+    is recognised by that machine's clock, which may show another day, and however long ago that was."""
+    arrivals = Duplicates(env.table("arrivals.db"))
+    transact(env, lambda txn: arrivals.note_end(math.ceil(state.moment), txn))
 
 
 def _keep_logs(folder: Path) -> None:

@@ -23,6 +23,7 @@ _UNTIL = struct.Struct("<I")
 _SPAN = struct.Struct(">II")
 _END = b"\0unclean end"     # longer than any other key begins alike, or so good as never: those are 16 octets
 ENDS_SECONDS = 86_400       # how long an unclean end is on record
+BEFORE_END = 60             # seconds before it in which a delivery may have had no answer
 _LATEST = (1 << 32) - 1
 
 
@@ -61,9 +62,10 @@ class Duplicates:
         data = self._table.get(key)
         return data is not None and _UNTIL.unpack(data)[0] > self.clock()
 
-    def note_end(self, first: int, last: int, txn: Txn) -> None:
-        """There was an unclean end: what was delivered between these Unix times may have had no answer."""
-        self.add(_END + _SPAN.pack(first, last), ENDS_SECONDS, txn)
+    def note_end(self, last: int, txn: Txn) -> None:
+        """There was an unclean end: what was delivered in the minute before that Unix time may have had no answer. It
+        is of the clock that gave these messages their time, whichever machine's that was."""
+        self.add(_END + _SPAN.pack(last - BEFORE_END, last), ENDS_SECONDS, txn)
 
     def ends(self) -> tuple[tuple[int, int, float], ...]:
         """The unclean ends of late: those times, and when that was noted, by `steady`. So no end seems to be long ago
