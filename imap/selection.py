@@ -27,6 +27,7 @@ from store.mailboxes import uidskip
 from store.net.linestates import Clock
 from store.net.stream import Stream
 from store.news.turns import Turns
+from store.partition.recordbuffers import Step
 from store.partition.views import MANY
 from store.problems import tell_refusal
 from store.readable import Place, Readable
@@ -290,6 +291,24 @@ class Selection(Client):
                 await self.stream.drain(self.settings.command_time)
                 if self._listening:             # in IDLE, and perhaps hundreds with it
                     await self.stream.take_turn(self._turns)
+
+    def tell_own(self, step: Step, at: int, *, by_uid: bool, silent: bool) -> bool:
+        """Tell of the change that this command has just made to the message at that place, if it follows on what the
+        client knows; whether it has been told. Nobody looks at the mailbox then: what others have changed since is told
+        by the next command. A client that asked for silence knows its flags."""
+        view, enabled = self.selected(), self.enabled
+        modseqs = b"CONDSTORE" in enabled
+        if view.has_vanished or view.other_rights or modseqs and silent:
+            return False
+        partition = self.store.partitions.get(view.mailbox.entry.partition)
+        new = None if partition is None else partition.views.stepped(view.mailbox, step)
+        if new is None:
+            return False
+        self._reported = by_uid
+        view.take_over(new)
+        if not silent:
+            self.stream.write(view.flags_line_of(at, by_uid=by_uid or b"IMAP4REV2" in enabled, modseqs=modseqs))
+        return True
 
     def needs_no_look(self) -> None:
         """All that is to be told of the selected mailbox has been told, and is of now: the end of the command need not

@@ -2,15 +2,16 @@
 
 from collections.abc import Callable
 
-from attrs import frozen
+from attrs import define
 
 from imap.wire.commands import BEFORE_LOGIN, Entry, State
 from imap.wire.responses import NO, OK
 
 
-@frozen
+@define                 # `frozen` would set each of the attributes by a call, for each command
 class Reply:
-    """The tagged reply of a command that was carried out. `then` is called once it has been written."""
+    """The tagged reply of a command that was carried out, which nobody changes. `then` is called once it has been
+    written."""
 
     text: str
     code: bytes = b""

@@ -4,6 +4,7 @@ A client's sequence numbers change only when it is told of an expunge, and that 
 the records of messages that have vanished until it may say so, and they stay readable for as long as their files do.
 """
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
@@ -141,8 +142,22 @@ class View:
         (first, last), *more = messages.ranges
         if more or first != last or first == STAR:
             return messages.select(self.uids)
-        at = self.uids.searchsorted(np.uint32(first))           # one message, which many commands name
-        return np.array([at] if at < len(self.uids) and self.uids[at] == first else (), np.intp)
+        uids = self.uids.data           # one message, which many commands name: found as in `place`
+        at = bisect_left(uids, first)
+        return np.array([at], np.intp) if at < len(uids) and uids[at] == first else _NONE
+
+    def place(self, messages: NumberSet, *, by_uid: bool) -> int | None:
+        """The place of the message, when the set is one number; None also when no message has it."""
+        if len(messages.ranges) != 1:
+            return None
+        (number, last), = messages.ranges
+        if number != last or number == STAR:
+            return None
+        if not by_uid:
+            return number - 1 if number <= len(self.rows) else None
+        uids = self.uids.data           # in which a number is found in half the time of `searchsorted`
+        at = bisect_left(uids, number)
+        return at if at < len(uids) and uids[at] == number else None
 
     def still_there(self, positions: Positions) -> Positions:
         """Those of `positions` that had not vanished when this view was last merged."""
@@ -194,9 +209,14 @@ class View:
             changed = [place for place in at if self.rows[place]["flags"] != new.rows[place]["flags"]]
             told = np.array(changed, np.intp) if changed else _NONE
         more, keywords = len(new.uids) > len(self.uids), new.state.keywords != self.mailbox.state.keywords
+        self.take_over(new)
+        return Merged(_NONE, more, keywords, told)
+
+    def take_over(self, new: Mailbox) -> None:
+        """Take over a newer view in which no message has vanished. The caller knows what is new, and tells it."""
+        self.answered = None
         self.mailbox, self.rows, self.uids = new, new.rows, new.uids
         self.modseq = new.state.highestmodseq
-        return Merged(_NONE, more, keywords, told)
 
     def _to_compare(self, new: Mailbox, always: Positions | None, belief: Belief | None) -> Positions | None:
         """The places of the messages that may be other than the client believes, unless those are many (None: all)."""
@@ -235,7 +255,7 @@ class View:
         modseqs = b"CONDSTORE" in enabled
         if len(merged.flags) == 1 and not (len(merged.expunged) or merged.more or merged.keywords
                                            or len(merged.modseqs)):
-            return self._flags_line_of(int(merged.flags[0]), by_uid=by_uid, modseqs=modseqs),
+            return self.flags_line_of(int(merged.flags[0]), by_uid=by_uid, modseqs=modseqs),
         return self._responses(merged, by_uid, modseqs, enabled)
 
     def _responses(self, merged: Merged, by_uid: bool, modseqs: bool, enabled: Collection[bytes]) -> Iterator[bytes]:
@@ -270,12 +290,13 @@ class View:
     def flags_lines(self, positions: Positions, *, by_uid: bool, modseqs: bool = False) -> bytes:
         """FETCH responses with the flags of these messages."""
         if len(positions) == 1:
-            return self._flags_line_of(int(positions[0]), by_uid=by_uid, modseqs=modseqs)
+            return self.flags_line_of(int(positions[0]), by_uid=by_uid, modseqs=modseqs)
         rows = take(self.rows, positions)
         return flags_changed(positions, rows, self.recent_of(rows), self.mailbox.state.keywords, by_uid=by_uid,
                              modseqs=self.mailbox.modseqs(rows) if modseqs else None)
 
-    def _flags_line_of(self, at: int, *, by_uid: bool, modseqs: bool) -> bytes:
+    def flags_line_of(self, at: int, *, by_uid: bool, modseqs: bool) -> bytes:
+        """The FETCH response with the flags of the message at that place."""
         uid, flags, _, words, modseq = flags_of(self.rows[at])
         if modseqs:
             modseq = max(modseq, self.mailbox.least_modseq)

@@ -4,7 +4,7 @@ import threading
 import zlib
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from attrs import define, frozen
+from attrs import define
 
 from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxId
@@ -19,10 +19,11 @@ def account(user: str) -> int:
     return _ACCOUNTS | zlib.crc32(user.encode()) & _ACCOUNTS - 1
 
 
-@frozen
+@define                 # `frozen` would set each of the attributes by a call, for each change of each mailbox
 class Change:
     """What a transaction changed in a mailbox: it was committed when the mailbox's HIGHESTMODSEQ was `before`, which is
-    one more since, and changed these chunks of its index. Who has read the mailbox need not look at the others."""
+    one more since, and changed these chunks of its index. Who has read the mailbox need not look at the others. Nobody
+    changes one."""
 
     partition: int              # `partition_number`
     mailbox: MailboxId

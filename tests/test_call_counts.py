@@ -64,7 +64,7 @@ if header :contains "subject" "7" { fileinto "Sevens"; stop; }
 COUNTS = {
     "a session: LOGIN, SELECT, LOGOUT": 452,
     "NOOP": 23,
-    "UID STORE": 100,
+    "UID STORE": 95,
     "UID STORE of a keyword": 224,
     "UID FETCH BODY.PEEK[]": 41,
     "UID FETCH (FLAGS ENVELOPE)": 56,
@@ -79,7 +79,7 @@ COUNTS = {
     "LMTP to one with ten rules": 307,
     "LMTP to fifty with ten rules": 2759,
     "RETR": 63,
-    "UID STORE, a receiver hears it": 107,
+    "UID STORE, a receiver hears it": 105,
     "LMTP, a receiver hears it": 186,
     "LMTP, and its line as JSON": 188,
     "a session, and its lines as JSON": 460,
@@ -99,7 +99,7 @@ BESIDE = ("mboxlist/engine/", "store/message/", "store/net/stream.py", "lmtp/rep
           "store/deliverylog.py", "store/changes.py", "store/partition/views.py")
 OCTETS_TO_INDEX = 20
 WITHIN_LARGER = {
-    "UID STORE": 101,
+    "UID STORE": 96,
     "UID FETCH BODY.PEEK[]": 41,
     "SELECT": 80,
     "APPEND": 265,

@@ -22,6 +22,7 @@ from store.tables.index import take
 from store.tables.state import DELETED, SEEN, MailboxState, keyword_bits
 from store.values import FlagAction
 
+_NONE: Positions = np.empty(0, np.intp)
 FEW = 100                   # for so few messages the answer is made before the change is on disk
 
 
@@ -36,19 +37,21 @@ async def store_flags(session: Session, command: StoreFlags) -> Reply:
     view = session.writable()
     if command.unchanged_since is not None:
         session.enable_condstore()
-    entry, stream = view.mailbox.entry, session.stream
-    positions = view.positions(command.messages, by_uid=command.by_uid)
-    name = "UID STORE" if command.by_uid else "STORE"
-    if not len(positions):
-        return Reply(f"{name} completed")
-    update = None                               # stays so when it is one message, and nothing stood in the way
-    if len(positions) == 1 and command.unchanged_since is None:
-        uid = int(view.uids[positions[0]])
-        if not await session.change(0.0, lambda: update_one(
-                session.store, entry, uid, command.action, command.flags, session.user,
-                event_of=session.event_of(entry))):
-            update = Update.of_gone(view.uids[positions])
+    entry, stream, by_uid = view.mailbox.entry, session.stream, command.by_uid
+    name = "UID STORE" if by_uid else "STORE"
+    update = step = None                        # of one message `update` stays so when nothing stood in the way
+    at = view.place(command.messages, by_uid=by_uid) if command.unchanged_since is None else None
+    positions = _NONE
+    if at is not None:
+        uid: int = view.uids.item(at)
+        there, step = await session.change(0.0, lambda: update_one(
+            session.store, entry, uid, command.action, command.flags, session.user, event_of=session.event_of(entry)))
+        if not there:
+            update = Update.of_gone(view.uids[at:at + 1])
     else:
+        positions = view.positions(command.messages, by_uid=by_uid)
+        if not len(positions):
+            return Reply(f"{name} completed")
         update = await _updated(session, view, command, positions)
     if command.action is not FlagAction.REMOVE:
         system = int(command.flags.system)
@@ -63,10 +66,13 @@ async def store_flags(session: Session, command: StoreFlags) -> Reply:
         on_disk = None
     other = trouble = None
     try:
-        if update is None and not command.silent:
-            await session.tell(expunges=command.by_uid, by_uid=command.by_uid, always=positions)
-        else:
-            other = await _tell(session, view, command, positions, update)
+        if at is None or step is None or not session.tell_own(step, at, by_uid=by_uid, silent=command.silent):
+            if at is not None:
+                positions = np.array([at], np.intp)
+            if update is None and not command.silent:
+                await session.tell(expunges=by_uid, by_uid=by_uid, always=positions)
+            else:
+                other = await _tell(session, view, command, positions, update)
     except Exception as error:                  # keeps nobody from the reply that it is done: see `Session.done`
         trouble = error
     if on_disk is not None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from attrs import evolve, frozen
+from attrs import define, evolve, frozen
 
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.delivery.repeats import repeated
@@ -37,9 +37,9 @@ _ONE_MAILBOX = frozenset({
 _NO_ROOM = frozenset({Problem.OVER_QUOTA, Problem.QUOTA_GRACE_ENDED, Problem.LIMIT})    # for one message of several
 
 
-@frozen
+@define(unsafe_hash=True)       # `frozen` would set each of the attributes by a call, for each recipient
 class Target:
-    """A mailbox that a message is for, and the flags that it gets there.
+    """A mailbox that a message is for, and the flags that it gets there. Nobody changes one.
 
     `appended`: a client stores it itself; a refusal does not begin the period of grace (setting `quota_grace`).
     `own` is those of the flags (bits) that are the `reader`'s own in this mailbox; see `Store.private_bits`.

@@ -12,6 +12,7 @@ from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import Problem, StoreError
 from store.events.scriptevents import FLAG
 from store.mailboxes.authorization import changeable
+from store.partition.recordbuffers import Step
 from store.partition.transactions import FLAG_UNITS, WriteTxn, in_slices, places, sorted_uids
 from store.store import Store
 from store.tables.index import CHUNK, Rows, take
@@ -109,15 +110,16 @@ def update_flags(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArra
 
 
 def update_one(store: Store, entry: MailboxEntry, uid: int, action: FlagAction, flags: Flags, reader: str = "", *,
-               event_of: str = "") -> bool:
-    """`update_flags` of one message; whether it is there. What every click of a user costs: in a mailbox of one's own,
-    and of system flags, there is nothing else to look at."""
+               event_of: str = "") -> tuple[bool, Step | None]:
+    """`update_flags` of one message; whether it is there, and the change where that is known as a step. What every
+    click of a user costs: in a mailbox of one's own, and of system flags, there is nothing else to look at."""
     if (entry.acl or entry.name.owner != reader or flags.keywords or event_of or action is FlagAction.REPLACE
             or not reader):
-        return not len(update_flags(store, entry, (uid,), action, flags, reader, event_of=event_of).gone)
+        return not len(update_flags(store, entry, (uid,), action, flags, reader, event_of=event_of).gone), None
     bits = int(flags.system)
     kept, come = (~0, bits) if action is FlagAction.ADD else (~bits, 0)
-    return store.transact(entry, lambda txn: txn.flag(entry.id, uid, kept, come)) is not None
+    flagged = store.transact(entry, lambda txn: txn.flag(entry.id, uid, kept, come))
+    return (False, None) if flagged is None else (True, flagged[1])
 
 
 def change_within(txn: WriteTxn, mailbox: MailboxId, uid: int, come: Flags, gone: Flags) -> None:
@@ -171,10 +173,10 @@ def _update_one(store: Store, entry: MailboxEntry, wanted: NDArray[np.uint32], a
         kept, come = ~system, 0
     elif action is FlagAction.REPLACE:
         kept = ~allowed
-    modseq = store.transact(entry, lambda txn: txn.flag(entry.id, uid, kept, come))
-    if modseq is None:
+    flagged = store.transact(entry, lambda txn: txn.flag(entry.id, uid, kept, come))
+    if flagged is None:
         return Update.of_gone(wanted)
-    return Update(_NONE, _NONE, wanted, np.array([modseq], np.uint64))
+    return Update(_NONE, _NONE, wanted, np.array([flagged[0]], np.uint64))
 
 
 def _joined(done: list[Update]) -> Update:

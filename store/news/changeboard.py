@@ -30,6 +30,7 @@ NAMED = 64                  # chunks of an entry
 _ENTRY = np.dtype([("check", "<u4"), ("mailbox", "<u4"), ("partition", "<u4"), ("count", "<u4"), ("before", "<u8"),
                    ("chunks", "<u4", NAMED)])       # check: CRC-32 of what follows
 _HEAD = struct.Struct("<IIIQ")                      # of an entry, behind its check
+_ONE = struct.Struct(_HEAD.format + "I")            # that, and a chunk
 _NUMBER = struct.Struct("<I")
 _RING = 4096                # the octet of a part at which the ring begins; before it there is the number
 _COUNTERS = _RING + CHANGES * _ENTRY.itemsize
@@ -113,8 +114,12 @@ class Board:
         for change in changes:
             if change.chunks is not None and len(change.chunks) <= NAMED:
                 chunks = change.chunks
-                body = _HEAD.pack(change.mailbox, change.partition, len(chunks), change.before) + struct.pack(
-                    f"<{len(chunks)}I", *chunks)
+                if len(chunks) == 1:            # nearly always
+                    number, = chunks
+                    body = _ONE.pack(change.mailbox, change.partition, 1, change.before, number)
+                else:
+                    body = _HEAD.pack(change.mailbox, change.partition, len(chunks), change.before) + struct.pack(
+                        f"<{len(chunks)}I", *chunks)
                 entry = _NUMBER.pack(zlib.crc32(body)) + body
                 with self._lock:
                     at = _RING + self._written % CHANGES * _ENTRY.itemsize

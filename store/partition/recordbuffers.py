@@ -6,11 +6,12 @@ brought up to date where it differs. So the cost of a change does not depend on 
 
 import threading
 import weakref
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import define, field
 from numpy.typing import NDArray
 
 from store.tables.index import ROW, Rows, lay_out, octets_in, spans
@@ -26,19 +27,21 @@ Pieces = Sequence[tuple[int, Rows]]     # numbers of chunks, ascending, and what
 _ONE = np.dtype((np.void, ROW.itemsize))
 
 
-@frozen(eq=False)
+@define(eq=False)       # `frozen` would set each of the attributes by a call, for each click of a user
 class Records:
-    """The records of a mailbox, as they were when it had these figures. Whoever has this object holds them."""
+    """The records of a mailbox, as they were when it had these figures. Whoever has this object holds them. Nobody
+    changes one."""
 
     state: MailboxState
     rows: Rows
     uids: NDArray[np.uint32]
 
 
-@frozen(eq=False)
+@define(eq=False)       # as `Records`
 class Step:
     """One change of a mailbox: of one record's system flags, or a record that `arrives`. It has HIGHESTMODSEQ before
-    the change (afterwards it is one more), and the figures after it and the record, both in their stored form."""
+    the change (afterwards it is one more), and the figures after it and the record, both in their stored form. Nobody
+    changes one."""
 
     before: int
     figures: bytes
@@ -145,7 +148,7 @@ class Copy:
                 return False
             self._extend(self.uids, np.array(arrived, np.uint32))
         for step in steps:
-            at = int(self.uids.searchsorted(np.uint32(step.uid))) * size
+            at = bisect_left(self.uids.data, step.uid) * size       # in half the time of `searchsorted`
             self.memory[at:at + size] = step.record
         self.state = figures
         return True

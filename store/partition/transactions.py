@@ -159,9 +159,9 @@ class WriteTxn:
         if mailbox in self.partition.views.history:
             self.steps.append((mailbox, Step(self._arrived[-1][1], self._figures, uid, record, True)))
 
-    def flag(self, mailbox: MailboxId, uid: int, kept: int, come: int) -> int | None:
+    def flag(self, mailbox: MailboxId, uid: int, kept: int, come: int) -> tuple[int, Step | None] | None:
         """Change the system flags of one message: of those that it has the `kept` ones stay, and the `come` ones are
-        added. Returns its MODSEQ afterwards, None when it is gone.
+        added. Returns its MODSEQ afterwards, and the change, if there is one; None when it is gone.
 
         Every click of a user costs this, so it works on what is stored, as `arrive` does. Raises StoreError NO_MAILBOX,
         BUSY, CORRUPT.
@@ -188,7 +188,7 @@ class WriteTxn:
         gone, come = old & ~flags, flags & ~old
         if not (gone or come):
             must_be_here(data, partition.epoch)
-            return modseq
+            return modseq, None
         modseq, after = flagged(data, partition.epoch, bool(gone & SEEN) - bool(come & SEEN),
                                 bool(come & DELETED) - bool(gone & DELETED))
         if self.recording is not None and self.recording.flags:
@@ -201,8 +201,9 @@ class WriteTxn:
         partition.states.put(key, after, handle)
         self._before.setdefault(mailbox, modseq - 1)
         self._chunks.setdefault(mailbox, set()).add(number)
-        self.steps.append((mailbox, Step(modseq - 1, after, uid, record)))
-        return modseq
+        step = Step(modseq - 1, after, uid, record)
+        self.steps.append((mailbox, step))
+        return modseq, step
 
     def claim_recent(self, mailbox: MailboxId) -> tuple[int, int]:
         """See `Store.claim_recent`. For each client in IDLE every delivery costs this, so it works on what is stored.

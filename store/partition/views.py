@@ -192,6 +192,25 @@ class MailboxViews:
             return None if mailbox.reader else self._read_by_another(mailbox, data)
         return self._stepped(mailbox, steps)
 
+    def stepped(self, mailbox: Mailbox, step: Step) -> Mailbox | None:
+        """The view after that change of a record that is in it. A transaction of this process has just made the change,
+        and returned it. None unless it follows on the view, and is the last one that is remembered."""
+        steps = self._steps.get(mailbox.entry.id)
+        if (steps is None or steps[-1] is not step or step.before != mailbox.state.highestmodseq or step.arrives
+                or mailbox.reader):
+            return None
+        entry, figures = mailbox.entry, MailboxState.from_bytes(step.figures, self._partition.epoch)
+        if len(mailbox.uids) >= LARGE:
+            seen = self._shelf.stepped(entry.id, mailbox, steps, figures)
+            return Mailbox(entry, figures, seen.rows, "", seen.uids)
+        octets, at = bytearray(octets_of(mailbox.rows)), bisect_left(mailbox.uids.data, step.uid) * ROW.itemsize
+        octets[at:at + ROW.itemsize] = step.record
+        rows = np.frombuffer(octets, ROW)
+        rows.flags.writeable = False
+        view = Mailbox(entry, figures, rows, "", mailbox.uids)
+        self._last.put(view)
+        return view
+
     def _read_by_another(self, mailbox: Mailbox, data: bytes) -> Mailbox | None:
         """The view of another session, if it has those figures: of many sessions that have a mailbox open, one reads
         it."""

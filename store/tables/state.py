@@ -239,9 +239,9 @@ class Since:
     at: tuple[int, ...] | None = None
 
 
-@frozen(eq=False)
+@define(eq=False)       # as `MailboxState`
 class Mailbox:
-    """An immutable view of a mailbox; `rows` is in ascending order of UID.
+    """An immutable view of a mailbox, which nobody changes; `rows` is in ascending order of UID.
 
     `reader` is the user whose own flags are shown in it; "" in a mailbox where everybody sees the same. `uids` is a
     column of `rows`. Some views that came out of older ones have `since`.

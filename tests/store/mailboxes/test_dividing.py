@@ -83,7 +83,7 @@ def test_flags_of_some_in_a_divided_chunk(store, inbox):
         change_flags(store, inbox, some, FlagAction.ADD, flags)
         for uid in some:
             expected[uid] |= int(flags.system)
-    assert update_one(store, inbox, 9, FlagAction.ADD, SEEN, "alice")
+    assert update_one(store, inbox, 9, FlagAction.ADD, SEEN, "alice")[0]
     expected[9] |= int(Flag.SEEN)
     change_flags(store, inbox, [5, 63, 129], FlagAction.ADD, Flags(keywords=("todo",)))
     rows = is_sound(store, inbox)
@@ -139,7 +139,7 @@ def test_a_store_of_one_writes_its_record_only(store, inbox):
     for form in "plain", "divided":
         assert forms(store, inbox)[0] == form
         spent[form] = logged(store, inbox, lambda: update_one(store, inbox, 9, FlagAction.ADD, SEEN, "alice"))
-        assert update_one(store, inbox, 9, FlagAction.REMOVE, SEEN, "alice")
+        assert update_one(store, inbox, 9, FlagAction.REMOVE, SEEN, "alice")[0]
         change_flags(store, inbox, range(1, 2 * CHUNK + 1), FlagAction.ADD, FLAGGED)
     assert spent["plain"] < 450 and spent["divided"] < spent["plain"] - 100
 
