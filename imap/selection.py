@@ -32,7 +32,7 @@ from store.partition.views import MANY
 from store.problems import tell_refusal
 from store.readable import Place, Readable
 from store.store import Store
-from store.tables.state import Mailbox
+from store.tables.state import Mailbox, MailboxState
 
 log = logging.getLogger(__name__)
 
@@ -308,6 +308,20 @@ class Selection(Client):
         view.take_over(new)
         if not silent:
             self.stream.write(view.flags_line_of(at, by_uid=by_uid or b"IMAP4REV2" in enabled, modseqs=modseqs))
+        return True
+
+    def follow_own(self, before: MailboxState, after: MailboxState, *, by_uid: bool) -> bool:
+        """As `tell_own`, of a change of many messages that a client has asked to be silent; these are the figures
+        before and after it."""
+        view = self.selected()
+        if view.has_vanished or view.other_rights or b"CONDSTORE" in self.enabled:
+            return False
+        partition = self.store.partitions.get(view.mailbox.entry.partition)
+        new = None if partition is None else partition.views.handed(view.mailbox, before, after)
+        if new is None:
+            return False
+        self._reported = by_uid
+        view.take_over(new)
         return True
 
     def needs_no_look(self) -> None:

@@ -69,7 +69,10 @@ async def store_flags(session: Session, command: StoreFlags) -> Reply:
         if at is None or step is None or not session.tell_own(step, at, by_uid=by_uid, silent=command.silent):
             if at is not None:
                 positions = np.array([at], np.intp)
-            if update is None and not command.silent:
+            if command.silent and update is not None and update.figures is not None and session.follow_own(
+                    *update.figures, by_uid=by_uid):
+                pass
+            elif update is None and not command.silent:
                 await session.tell(expunges=by_uid, by_uid=by_uid, always=positions)
             else:
                 other = await _tell(session, view, command, positions, update)

@@ -16,10 +16,11 @@ from store.partition.recordbuffers import Step
 from store.partition.transactions import FLAG_UNITS, WriteTxn, in_slices, places, sorted_uids
 from store.store import Store
 from store.tables.index import CHUNK, Rows, take
-from store.tables.state import MODSEQ_FLOOR, keyword_bits
+from store.tables.state import MODSEQ_FLOOR, MailboxState, keyword_bits
 from store.values import SYSTEM_NAMES, Flag, FlagAction, Flags
 
 _NONE = np.empty(0, np.uint32)
+_ALL = sum(SYSTEM_NAMES)     # bits of the system flags
 
 
 @frozen(eq=False)
@@ -33,12 +34,14 @@ class Known:
 @frozen(eq=False)
 class Update:
     """What a change of flags came to: the UIDs that are gone, those left alone since they were changed after
-    `Known.since`, and all others with their MODSEQs now."""
+    `Known.since`, and all others with their MODSEQs now. `figures`: those of the mailbox before and after, when it was
+    one transaction, which wrote all records and did just what was asked for."""
 
     gone: NDArray[np.uint32]
     modified: NDArray[np.uint32]
     uids: NDArray[np.uint32]
     modseqs: NDArray[np.uint64]
+    figures: tuple[MailboxState, MailboxState] | None = None
 
     @classmethod
     def of_gone(cls, uids: NDArray[np.uint32]) -> "Update":
@@ -90,21 +93,24 @@ def update_flags(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArra
         if differ.any():
             txn.rewrite_flags(entry.id, rows, differ, before.uidnext)
         changed_own = bool(own) and _change_own(txn, entry.id, reader, there, change)
+        figures = None
         if changed_own or differ.any():
             new = rows["flags"][which]
             after = evolve(
                 before, highestmodseq=change.modseq, changed=change.modseq, keywords=keywords,
-                unseen=before.unseen + _count(old, Flag.SEEN) - _count(new, Flag.SEEN),
-                deleted=before.deleted + _count(new, Flag.DELETED) - _count(old, Flag.DELETED))
+                unseen=before.unseen - _more(old, new, Flag.SEEN, change),
+                deleted=before.deleted + _more(old, new, Flag.DELETED, change))
             txn.set_state(entry.id, before, after)
             if old_words is not None:
                 _have_script_run(txn, entry.id, event_of, there, old ^ new,
                                  old_words ^ rows["keywords"][which], keywords)
             if len(rows) == before.messages:
                 txn.hand_over(entry.id, after, rows)
+                if may == _ALL and words and not own and known is None:
+                    figures = before, after
         present = there if found is at else rows["uid"][found]
         modseqs = rows["modseq"][which].copy() if not own else _shown(txn, entry.id, rows, at, reader)["modseq"]
-        return Update(_without(wanted, present), _without(present, there), there, modseqs)
+        return Update(_without(wanted, present), _without(present, there), there, modseqs, figures)
 
     return _joined(in_slices(wanted, FLAG_UNITS, lambda some: store.transact(entry, partial(work, wanted=some))))
 
@@ -230,14 +236,17 @@ class _Change:
 
     def of_all(self, rows: Rows, which: Any) -> NDArray[np.bool_]:
         """Change the flags that everybody sees, in the records at these places; which of all are different now."""
-        old, old_words = rows["flags"][which].copy(), rows["keywords"][which].copy()
+        old = rows["flags"][which].copy()
         new = _apply(self.action, old, self.system & ~self.own, old & np.uint16(self.own | ~self.allowed & 0xFFFF))
-        new_words = _apply(self.action, old_words, self.keywords, np.uint64(0)) if self.words else old_words
         rows["flags"][which] = new
-        if self.words:
+        other = old != new
+        if self.words and (self.keywords or self.action is FlagAction.REPLACE):
+            old_words = rows["keywords"][which].copy()
+            new_words = _apply(self.action, old_words, self.keywords, np.uint64(0))
             rows["keywords"][which] = new_words
+            other |= old_words != new_words
         differ = np.zeros(len(rows), np.bool_)
-        differ[which] = (old != new) | (old_words != new_words)
+        differ[which] = other
         rows["modseq"][slice(None) if differ.all() else differ] = self.modseq
         return differ
 
@@ -270,5 +279,8 @@ def _apply(action: FlagAction, old: Rows, bits: int, kept: Any) -> Rows:
     return cast(Rows, np.full_like(old, mask) | kept)
 
 
-def _count(flags: Rows, flag: Flag) -> int:
-    return int(np.count_nonzero(flags & np.uint16(flag)))
+def _more(old: Rows, new: Rows, flag: Flag, change: _Change) -> int:
+    """How many messages more have the flag."""
+    if change.action is not FlagAction.REPLACE and not change.system & flag.value:
+        return 0
+    return int(np.count_nonzero(new & np.uint16(flag))) - int(np.count_nonzero(old & np.uint16(flag)))

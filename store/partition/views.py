@@ -211,6 +211,17 @@ class MailboxViews:
         self._last.put(view)
         return view
 
+    def handed(self, mailbox: Mailbox, before: MailboxState, after: MailboxState) -> Mailbox | None:
+        """The view after a change of flags that has written all records, and that a transaction of this process has
+        just made. None unless it follows on the view and names no new keywords, and if it is not at hand."""
+        if before.highestmodseq != mailbox.state.highestmodseq or mailbox.reader or (
+                after.keywords != mailbox.state.keywords):
+            return None
+        seen = self._shelf.newest(mailbox.entry.id, "")
+        if seen is None or seen.state is not after:
+            return None
+        return Mailbox(mailbox.entry, after, seen.rows, "", seen.uids)
+
     def _read_by_another(self, mailbox: Mailbox, data: bytes) -> Mailbox | None:
         """The view of another session, if it has those figures: of many sessions that have a mailbox open, one reads
         it."""

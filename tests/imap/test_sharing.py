@@ -1,6 +1,7 @@
 r"""Shared mailboxes, where a conversation does not show it: what is not read, and what only a store can be given."""
 
 import pytest
+from attrs import evolve
 
 from store.mailboxes import namespace
 from store.mailboxes.authorization import set_acl
@@ -158,3 +159,27 @@ def test_a_change_of_other_names_keeps_no_session_waiting(place, mailbox):
     with Faults() as planted:
         planted.forbid(place.store.mailboxes, "find_id")
         player.play("C: a1 NOOP\nS: a1 OK ...")
+
+
+@pytest.mark.parametrize("private", ["seen", ""])
+def test_who_asked_for_silence_hears_of_flags_that_were_not_his_to_set(place, private):
+    r"""RFC 3501 §6.4.6: a client that sent .SILENT takes the flags for set; without the right `t` \Deleted was not
+    (RFC 4314 §4). So it must hear of them, however the change is brought to its view."""
+    place.patch.setattr("store.partition.views.LARGE", 0)
+    place.patch.setattr("store.partition.recordbuffers.LARGE", 0)
+    settings = evolve(place.store.settings, private_flags=private)
+    for one in (place.store, *place.store.partitions.values()):
+        place.patch.setattr(one, "settings", settings)
+    place.have("user/bob/Team", "one two")
+    set_acl(place.store, place.name("user/bob/Team"), "alice", "lrsw")
+    play(place, r"""
+C: a1 SELECT user/bob/Team
+S: ...
+S: a1 OK ...
+C: a2 STORE 1:* +FLAGS.SILENT (\Flagged)
+S: a2 OK ...
+C: a3 STORE 1:* +FLAGS.SILENT (\Answered \Deleted)
+S: * 1 FETCH (FLAGS (\Answered \Flagged \Recent))
+S: * 2 FETCH (FLAGS (\Answered \Flagged \Recent))
+S: a3 OK ...
+""")

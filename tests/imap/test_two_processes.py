@@ -185,20 +185,24 @@ def test_clients_hear_what_is_true(place, other, as_large):
     """`as_large`: with the means of a large mailbox. No client hears of flags and a MODSEQ that never were together."""
     for name, value in SMALL.items() if as_large else ():
         place.patch.setattr(name, value)
-    tell, tell_own, hooks = Selection.tell, Selection.tell_own, []
+    tell, hooks = Selection.tell, []
 
     async def told(self, **options):
         if hooks and not self._listening:
             hooks.pop()()
         await tell(self, **options)
 
-    def told_own(self, *given, **options):
-        if hooks:
-            hooks.pop()()
-        return tell_own(self, *given, **options)
+    def first(of_own):
+        def told_own(self, *given, **options):
+            if hooks:
+                hooks.pop()()
+            return of_own(self, *given, **options)
+
+        return told_own
 
     place.patch.setattr(Selection, "tell", told)
-    place.patch.setattr(Selection, "tell_own", told_own)
+    for name in ("tell_own", "follow_own"):
+        place.patch.setattr(Selection, name, first(getattr(Selection, name)))
 
     @settings(max_examples=EXAMPLES, deadline=None, phases=[Phase.generate, Phase.shrink],
               suppress_health_check=list(HealthCheck))
