@@ -8,7 +8,7 @@ from contextlib import closing
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Protocol, TypeVar, cast
 
 from mboxlist.annotations import ACTIVE_KEY, EVENT_KEY, Annotations
 from mboxlist.deleted import DeletedMailboxes
@@ -113,6 +113,20 @@ class MailboxNames:
             yield _entry(key, data)
 
 
+class AtZero(Protocol):
+    """Has something at 0: `MailboxList.names`."""
+
+    def __getitem__(self, at: int, /) -> object:
+        """What is there now."""
+
+
+class _Others:
+    """Where no process says that the name of a mailbox has changed: another value each time."""
+
+    def __getitem__(self, at: int, /) -> object:
+        return object()
+
+
 class MailboxList(MailboxNames):
     """The environment of the name space.
 
@@ -120,7 +134,8 @@ class MailboxList(MailboxNames):
     transaction writes or takes away; not every such transaction comes to its end. `guard` is called before that with
     the owner: it raises what keeps that owner's mailboxes from being changed; `settled` is called then, too: it raises
     what keeps the owner's names from being changed while a tree of them is being renamed. `read_only`: partitions of
-    which no row changes (OSError, EROFS). `marks`: see `Env`.
+    which no row changes (OSError, EROFS). `names` has at 0 another value after the name of a mailbox has changed.
+    `marks`: see `Env`.
     """
 
     def __init__(self, folder: Path, *, cache: int, recover: bool, broken: Callable[[], None] = lambda: None,
@@ -132,7 +147,8 @@ class MailboxList(MailboxNames):
         self.subscriptions = Subscriptions(self.env.table("subscriptions.db", page=4096))
         self._names = self.env.table("names.db", page=4096)            # mailbox id -> canonical name
         self._freeze = write_freeze
-        self._read_names: dict[bytes, tuple[bytes, bytes]] = {}     # by id: WriteFreeze.names before, and the name
+        self.names: AtZero = _Others() if write_freeze is None else write_freeze.names
+        self._read_names: dict[bytes, tuple[int, bytes]] = {}     # by id: WriteFreeze.names before, and the name
         self.granted = Granted(self.env.table("rights.db", page=4096))
         pending = self.env.table("pending.db", page=4096)
         self.pending, self.renames = Pending(pending), Renames(pending)
@@ -151,7 +167,7 @@ class MailboxList(MailboxNames):
         read before is believed while no process has changed a name."""
         if self._freeze is None:
             return self._names.get(mailbox)
-        names, found = self._freeze.names(), self._read_names.get(mailbox)
+        names, found = self._freeze.names[0], self._read_names.get(mailbox)
         if found is not None and found[0] == names:
             return found[1]
         name = self._names.get(mailbox)

@@ -141,7 +141,7 @@ class Store:
 
     @recorder.default
     def _recorder_of_events(self) -> Recorder:
-        return Recorder(self.root, self.settings.host, self.mailboxes.name_of)
+        return Recorder(self.root, self.settings.host, self.mailboxes.name_of, self.mailboxes.names)
 
     @domains.default
     def _domains_of_partitions(self) -> Domains:

@@ -17,11 +17,8 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
-from operator import getitem
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from mboxlist import privatefiles
 from mboxlist.engine.secondcopy import FOLDER, IS_REFUSING, OCTETS, STATE_AT, SecondCopy, part_key, refused
@@ -50,8 +47,8 @@ class WriteFreeze:
             os.ftruncate(self._handle, _NAMES.stop)
         self._shared = mmap.mmap(self._handle, _NAMES.stop)
         self.second = SecondCopy(self._shared, path.parent / FOLDER)
-        # Octets that are others after each change of the name of a mailbox, by any process; see `renames`.
-        self.names: Callable[[], Any] = partial(getitem, self._shared, _NAMES)
+        # At 0, a number that is another one after each change of the name of a mailbox, by any process; see `renames`.
+        self.names = memoryview(self._shared)[_NAMES].cast("Q")
         self._keeps = False             # whether this process has shut it: its other threads wait, too
         self._loop = 0                  # the thread that must not wait
         self.hurried = False            # whether that thread's present work must not wait for locks either
@@ -142,6 +139,7 @@ class WriteFreeze:
     def close(self) -> None:
         """Close the file."""
         self.second.close()
+        self.names.release()
         self._shared.close()
         os.close(self._handle)
 

@@ -21,6 +21,7 @@ from contextlib import closing
 from itertools import count, groupby, islice
 from operator import attrgetter
 from threading import Lock
+from time import monotonic_ns
 from typing import Any, cast
 
 from attrs import define, evolve, field
@@ -30,7 +31,6 @@ from mboxlist.engine.kv import Env
 from mboxlist.engine.transact import transact
 from store.events.eventvalues import EVENT, GAP, to_json
 from store.events.packedevents import FORM, MOST, PLACE, SOLE, alone_in_row, events_in, pack_row, shifted, sole, unpack
-from store.events.receivers import Receiver
 
 _CLOCK = b"c"
 _TIME = struct.Struct(">q")
@@ -38,6 +38,7 @@ WAITING, DEAD, LATER = b"w", b"d", b"l"
 STATES = (WAITING, LATER, DEAD)
 READ = 200                  # rows that are in memory when all are read
 _ROWS = 1 << 32
+_pack_place = PLACE.pack
 _ROW_KEY = attrgetter("row")
 TAKEN = 1000                # rows that one transaction takes from another outbox
 
@@ -115,13 +116,13 @@ class OutboxTable:
         """For whoever opens the environment first. `least`: so much ahead are those of the others."""
         last = max((parcel_order(key) for state in (WAITING, DEAD) for key in self._last(state)), default=0)
         self.fresh = self.fresh or self.table.get(_CLOCK, txn) is None
-        self.ahead = max(max(time.time_ns(), last + 1) - time.monotonic_ns(), least)
+        self.ahead = max(max(time.time_ns(), last + 1) - monotonic_ns(), least)
         self.table.put(_CLOCK, _TIME.pack(self.ahead), txn)
 
     def read_clock(self) -> None:
         """For the others."""
         data = self.table.get(_CLOCK)
-        self.ahead = time.time_ns() - time.monotonic_ns() if data is None else _TIME.unpack(data)[0]
+        self.ahead = time.time_ns() - monotonic_ns() if data is None else _TIME.unpack(data)[0]
 
     def _last(self, state: bytes) -> Iterator[bytes]:
         """The last key of each receiver."""
@@ -137,16 +138,16 @@ class OutboxTable:
     @property
     def now(self) -> int:
         """By its clock; what comes later has a place behind it."""
-        return self.ahead + time.monotonic_ns()
+        return self.ahead + monotonic_ns()
 
     def new_place(self, most: int = 1) -> bytes:
         """Behind all that has a place, and the first of so many; for what several receivers get it is one."""
         if most == 1:               # `next` of a count is one step, whichever threads are here
-            return PLACE.pack(self.ahead + time.monotonic_ns(), self._process, next(self._rows) % _ROWS)
+            return PLACE.pack(self.ahead + monotonic_ns(), self._process, next(self._rows) % _ROWS)
         with self._turns:
             row = self._given if self._given + most <= _ROWS else 0
             self._given = row + most
-        return PLACE.pack(self.ahead + time.monotonic_ns(), self._several, row)
+        return PLACE.pack(self.ahead + monotonic_ns(), self._several, row)
 
     def add(self, receivers: Iterable[str], kind: str, body: Mapping[str, Any], mailbox: int, txn: Txn) -> list[bytes]:
         """Have it sent to each of these; the keys of its rows."""
@@ -164,11 +165,11 @@ class OutboxTable:
             place = shifted(first, thousands * MOST) if thousands else first
             self.table.put(b"%b%b\0%b" % (WAITING, name.encode(), place), pack_row(events, at, self.pid, server), txn)
 
-    def add_event(self, receivers: Iterable[Receiver], row: bytes, txn: Txn) -> None:
-        """Have the only event of a transaction sent to each of these; `row`: see `packedevents.sole_form`."""
-        place = PLACE.pack(self.ahead + time.monotonic_ns(), self._process, next(self._rows) % _ROWS)   # `new_place`
-        for receiver in receivers:
-            self.table.put(receiver.waiting + place, row, txn)
+    def add_event(self, waiting: Iterable[bytes], row: bytes, txn: Txn) -> None:
+        """Have the only event of a transaction sent to each of these (`Receiver.waiting`); `row`: see `sole_row`."""
+        place = _pack_place(self.ahead + monotonic_ns(), self._process, next(self._rows) % _ROWS)       # `new_place`
+        for prefix in waiting:
+            self.table.put(prefix + place, row, txn)
 
     def some(self, name: str, most: int, state: bytes = WAITING, *, after: bytes = b"", until: int = 0) -> list[Parcel]:
         """The first of a receiver in that state, behind that row, and with `until` written until then by its clock: so

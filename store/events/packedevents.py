@@ -8,8 +8,9 @@ reader whose own flags they are, keywords.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from time import time
 from typing import NamedTuple
 
 from mboxlist.names import MailboxName
@@ -37,6 +38,8 @@ _ROW = struct.Struct("<cHdIH")              # FORM, events, Unix time, process, 
 _EVENT = struct.Struct("<HIBIQH16s4s")      # place, octets of text, type, mailbox id, size, system flags, figures
 _READ = struct.Struct("<HIBIQH" + SHOWN.format.removeprefix("<"))   # with each of the figures
 _AMONG = struct.Struct("<H")                # place of an event among those of its transaction
+_KIND = struct.Struct("<BI")                # of an event: type, mailbox id
+_AT = slice(3, 11)                          # of a row: when
 PLACE = struct.Struct(">Q4sI")              # that of a row in the outbox: when, which process, which row of it
 SOLE = _ROW.pack(FORM, 1, 0.0, 0, 0)[:3]        # what a row with one event begins with
 MOST = 1000                 # events of a row
@@ -68,10 +71,32 @@ def pack_row(events: Sequence[bytes], at: float, process: int, server: bytes) ->
     return _ROW.pack(FORM, len(events), at, process, len(server)) + server + b"".join(events)
 
 
+def sole_row(server: bytes, process: int, kind: str, mailbox: int, name: bytes, flags: int
+             ) -> Callable[[int, int, bytes], bytes]:
+    """For events that are alike, each of one message and the only one of its transaction: what makes the row, as
+    `pack_row` does, of the UID, the octets, and the figures of the mailbox as they are stored. A transaction pays for
+    that, so all that is alike is packed beforehand."""
+    before, what, said = _before(server, process), _KIND.pack(NUMBERS[kind], mailbox), name + b"\n"
+    length = len(said)
+    pack = _sole_form(len(before), length).pack
+
+    def row(uid: int, size: int, figures: bytes) -> bytes:
+        end = b"%d\n" % uid            # of the figures, 16 octets are packed: up to MODSEQ_END
+        return pack(SOLE, time(), before, length + len(end), what, size, flags, figures, figures[MESSAGES], said) + end
+
+    return row
+
+
 @lru_cache(maxsize=8)
-def sole_form(server: bytes) -> struct.Struct:
-    """A row with one event, without its text: what `pack_row` makes of it, in one `pack`."""
-    return struct.Struct(f"{_ROW.format}{len(server)}s{_EVENT.format.removeprefix('<')}")
+def _before(server: bytes, process: int) -> bytes:
+    """What is between when and the octets of text in a row with one event."""
+    return _ROW.pack(FORM, 1, 0.0, process, len(server))[_AT.stop:] + server + _AMONG.pack(0)
+
+
+@lru_cache(maxsize=256)
+def _sole_form(before: int, said: int) -> struct.Struct:
+    """_ROW and _EVENT, with what is alike in one piece, and text."""
+    return struct.Struct(f"<3sd{before}sI5sQH16s4s{said}s")
 
 
 def events_in(row: bytes) -> int:

@@ -8,7 +8,6 @@ is on its way to another partition, was deleted, or is being made nothing is tol
 
 import logging
 import socket
-import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from mboxlist.engine.btree import Table, Txn
 from mboxlist.entry import MailboxId
 from mboxlist.names import MailboxName
+from mboxlist.table import AtZero
 from store.events import receivers
 from store.events.eventvalues import (
     APPEND,
@@ -37,29 +37,32 @@ from store.events.eventvalues import (
     Event,
 )
 from store.events.outboxtable import OutboxTable
-from store.events.packedevents import FORM, MOST, NUMBERS, pack_event, sole_form, words
+from store.events.packedevents import MOST, pack_event, sole_row, words
 from store.events.receivers import Receiver, Receivers
 from store.tables.index import CHUNK, ROW, Rows, arrival_of, arrivals_of, chunk_key, octets_of_chunks, rows_of
-from store.tables.state import DELETED, MESSAGES, MODSEQ_END, SEEN, in_epoch, is_here, keywords_of, state_key
+from store.tables.state import DELETED, SEEN, in_epoch, is_here, keywords_of, state_key
 
 log = logging.getLogger(__name__)
 
 _SYSTEM = 0xFFFF
 REMEMBERED = 50_000         # names of mailboxes, and events of each, of which it is known who wants them
+ALIKE = 10_000              # kinds of events, each of one mailbox, whose rows are made in the short way: 10 MB
 
 
 @define(eq=False)
 class Recorder:
     """Of an open store: who wants what, and what events say of the store. `name_of` finds a mailbox in the list
-    by its id, four octets; `known` is who wants events of records of a mailbox of that name, as `wanting` has found."""
+    by its id, four octets; `names` has at 0 another value after a name has changed. `known` is who wants events of
+    records of a mailbox of that name, as `wanting` has found; `known_alike` is what `alike` has found."""
 
     root: Path
     server: str = ""
     name_of: Callable[[bytes], bytes | None] = lambda mailbox: None
+    names: AtZero = (0,)
     receivers: Receivers = field(factory=Receivers)
     octets: bytes = field(init=False)               # the server's name, as rows have it
-    _sole: Callable[..., bytes] = field(init=False)
     known: dict[tuple[bytes, str], tuple[Receiver, ...]] = field(factory=dict, init=False)
+    known_alike: "dict[tuple[int, str, int], Alike]" = field(factory=dict, init=False)
     lost: dict[str, int] = field(factory=dict)      # of receivers that are full, what this process did not write
     _seen: tuple[int, ...] | None = None
     _said: str = ""         # why the file could not be read
@@ -67,7 +70,6 @@ class Recorder:
     def __attrs_post_init__(self) -> None:
         self.server = self.server or socket.gethostname().lower()
         self.octets = self.server.encode()
-        self._sole = sole_form(self.octets).pack
 
     def look(self) -> bool:
         """Have the filters that the file has now; whether they are other ones. Those of before hold while it cannot be
@@ -76,7 +78,7 @@ class Recorder:
             seen = receivers.seen(self.root)
             if seen == self._seen:
                 return False
-            self.receivers, self.known = receivers.read(self.root), {}
+            self.receivers, self.known, self.known_alike = receivers.read(self.root), {}, {}
         except OSError as error:
             if str(error) != self._said:
                 log.error("who wants which events cannot be read: %s; what was wanted before holds", error)
@@ -91,21 +93,41 @@ class Recorder:
         names = [each.name for each in among if each.wants(event) and not self.is_full(each)]
         return outbox.add(names, EVENT, event.body(self.server), mailbox, txn) if names else []
 
-    def sole(self, kind: str, mailbox: MailboxId, figures: bytes, said: bytes, size: int, flags: int, process: int
-             ) -> bytes:
-        """A row with one event: what `pack_row` makes of it."""
-        return self._sole(FORM, 1, time.time(), process, len(self.octets), self.octets, 0, len(said), NUMBERS[kind],
-                          mailbox, size, flags, figures[:MODSEQ_END], figures[MESSAGES]) + said
+    def write_sole(self, step: "Step", outbox: OutboxTable, txn: Txn) -> None:
+        """Write what was done to a single message, by a transaction that did nothing else: most are like that."""
+        mailbox, kind, uid, _, size, flags, figures = step
+        alike = self.known_alike.get((mailbox, kind, flags))
+        if alike is None or alike[0] != self.names[0]:
+            alike = self.alike(mailbox, kind, flags, outbox)
+        _, wanting, waiting, row = alike
+        if self.receivers.full:
+            waiting = tuple([each.waiting for each in wanting if not self.is_full(each)])
+        if waiting:
+            outbox.add_event(waiting, row(uid, size, figures), txn)
+
+    def alike(self, mailbox: MailboxId, kind: str, flags: int, outbox: OutboxTable) -> "Alike":
+        """What events of that type have in common that are told of one mailbox, with these flags."""
+        known, names = self.known_alike, self.names[0]          # before what may change is read
+        name = self.name_of(mailbox.to_bytes(4, "big"))
+        wanting = self.wanting(name, kind) if name else ()
+        alike = (names, wanting, tuple([each.waiting for each in wanting]),
+                 sole_row(self.octets, outbox.pid, kind, mailbox, name or b"", flags))
+        if name:
+            if len(known) >= ALIKE:
+                known.clear()
+            known[mailbox, kind, flags] = alike
+        return alike
 
     def wanting(self, name: bytes, kind: str) -> tuple[Receiver, ...]:
         """Those who want such events of records of that mailbox."""
-        found = self.known.get((name, kind))
+        known = self.known
+        found = known.get((name, kind))
         if found is None:
-            if len(self.known) >= REMEMBERED:
-                self.known.clear()
+            if len(known) >= REMEMBERED:
+                known.clear()
             text = name.decode()
             owner = MailboxName.parse(text).owner
-            found = self.known[name, kind] = tuple(each for each in self.receivers.of_records
+            found = known[name, kind] = tuple(each for each in self.receivers.of_records
                                                    if kind in each.wanted and each.concerns(owner, text))
         return found
 
@@ -132,20 +154,21 @@ class Tables(Protocol):
     epoch: int
 
 
-_Step = tuple[MailboxId, str, int, int, int, int, bytes]
+Alike = tuple[object, tuple[Receiver, ...], tuple[bytes, ...], Callable[[int, int, bytes], bytes]]
+"""Of events that are alike: `Recorder.names` when this was found; who wants them; what the keys of these begin with;
+and what makes the row (`sole_row`)."""
+Step = tuple[MailboxId, str, int, int, int, int, bytes]
 """What was done to single messages: mailbox, event, first and last UID, octets, system flags, and the figures of the
 mailbox then, as they are stored."""
 
 
 @define(eq=False)
 class Recording:
-    """Of one transaction. `arrivals`, `flags`: whether anybody wants to hear of such. Most have one step and nothing
-    else, so all else is made when it is needed."""
+    """Of one transaction that does more than one thing to one message (else `Recorder.write_sole`). What it did to
+    single messages are its `steps`."""
 
     recorder: Recorder
-    arrivals: bool
-    flags: bool
-    _steps: list[_Step] = field(factory=list, init=False)
+    _steps: list[Step]
     _before: dict[tuple[MailboxId, int], bytes | None] | None = None
     _own: dict[tuple[MailboxId, int, str], tuple[NDArray[np.void], NDArray[np.void]]] | None = None
     _rows: dict[tuple[str, int], list[bytes]] | None = None
@@ -206,9 +229,6 @@ class Recording:
     def write(self, tables: Tables, txn: Txn) -> None:
         """Say what has happened to single messages, compare chunks, and write all of it. The last thing that the
         transaction does."""
-        if len(self._steps) == 1 and not self._before and not self._own:
-            self._write_one(tables.outbox, txn)
-            return
         for mailbox, kind, first, last, size, flags, figures in self._steps:
             if name := self.recorder.name_of(mailbox.to_bytes(4, "big")):
                 said = b"%b\n%d\n" % (name, first) if first == last else b"%b\n%d:%d\n" % (name, first, last)
@@ -217,19 +237,6 @@ class Recording:
             self._compare(tables, txn)
         if self._rows:
             tables.outbox.add_events(self._rows, self._places, self.recorder.octets, txn)
-
-    def _write_one(self, outbox: OutboxTable, txn: Txn) -> None:
-        """What most transactions have to write, with half of the calls."""
-        (mailbox, kind, first, last, size, flags, figures), recorder = self._steps[0], self.recorder
-        if name := recorder.name_of(mailbox.to_bytes(4, "big")):
-            wanting = recorder.known.get((name, kind))
-            if wanting is None:
-                wanting = recorder.wanting(name, kind)
-            if recorder.receivers.full:
-                wanting = tuple([each for each in wanting if not recorder.is_full(each)])
-            if wanting:
-                said = b"%b\n%d\n" % (name, first) if first == last else b"%b\n%d:%d\n" % (name, first, last)
-                outbox.add_event(wanting, recorder.sole(kind, mailbox, figures, said, size, flags, outbox.pid), txn)
 
     def add(self, name: bytes, kind: str, mailbox: MailboxId, figures: bytes, said: bytes, size: int = 0,
             flags: int = 0) -> None:

@@ -184,8 +184,8 @@ def _discard(store: Store, mailbox: Mailbox, one: Applied, rows: Rows, expected:
         there = txn.rows_of(entry.id, uids)
         if len(there) != len(uids):
             raise _Changed
-        if txn.recording is not None:
-            txn.recording.expire(entry.id)
+        if (recording := txn.recording) is not None:
+            recording.expire(entry.id)
         take_out(txn, entry.id, state, there)
 
     store.transact(entry, work)

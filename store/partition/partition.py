@@ -360,8 +360,8 @@ class Partition:
         def run(handle: Txn) -> T:
             made[:] = [WriteTxn(self, handle)]
             result = work(made[0])
-            if (recording := made[0].recording) is not None:
-                recording.write(self, handle)
+            if made[0].hears is not None:
+                made[0].tell()
             return result
 
         hurried = seconds is None and self.env.at_once

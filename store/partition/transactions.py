@@ -19,7 +19,9 @@ from mboxlist.engine.btree import Txn
 from mboxlist.entry import MailboxId
 from store.changes import Change
 from store.errors import NotAtOnce, Problem, StoreError
-from store.events.recording import Recording
+from store.events.eventvalues import APPEND, NEW
+from store.events.recording import Recording, kinds_of_flags
+from store.events.recording import Step as Heard
 from store.partition.recordbuffers import Step
 from store.tables.index import (
     CHUNK,
@@ -28,6 +30,7 @@ from store.tables.index import (
     OLDER,
     ROW,
     Rows,
+    arrival_of,
     balanced,
     chunk_key,
     decode,
@@ -86,10 +89,43 @@ class WriteTxn:
         self._loaded: dict[bytes, bytes] = {}               # chunks that were loaded to be changed
         self._before: dict[MailboxId, int] = {}
         self._chunks: dict[MailboxId, set[int]] = {}
-        recorder = partition.recorder
-        self.recording: Recording | None = None
-        if recorder is not None and (wanted := recorder.receivers).of_records:
-            self.recording = Recording(recorder, wanted.arrivals, wanted.flags)
+        recorder = partition.recorder       # who hears of what it does, if anybody does:
+        self.hears = recorder.receivers if recorder is not None and recorder.receivers.of_records else None
+        self._heard: Heard | None = None                    # of what it did to a message, while that is all,
+        self._recording: Recording | None = None            # else of all that it did
+
+    @property
+    def recording(self) -> Recording | None:
+        """What it does, for those who hear of it; None when nobody does."""
+        recorder = self.partition.recorder
+        if self._recording is None and self.hears is not None and recorder is not None:
+            self._recording = Recording(recorder, [] if self._heard is None else [self._heard])
+        return self._recording
+
+    def _hear_of_flags(self, mailbox: MailboxId, uid: int, come: int, gone: int, figures: bytes) -> None:
+        """See `Recording.flagged`."""
+        kinds = kinds_of_flags(come, gone)
+        if self._heard is None and self._recording is None and len(kinds) == 1:
+            (kind, flags), = kinds
+            self._heard = mailbox, kind, uid, uid, 0, flags, figures
+        elif (recording := self.recording) is not None:
+            recording.flagged(mailbox, uid, come, gone, figures)
+
+    def _hear_of_arrival(self, mailbox: MailboxId, value: bytes | None, record: bytes) -> None:
+        """See `Recording.arrived`."""
+        uid, flags, keywords, size = arrival_of(record)
+        if self._heard is None and self._recording is None and not keywords:
+            self._heard = mailbox, NEW if self._delivery else APPEND, uid, uid, size, flags, self._figures
+        elif (recording := self.recording) is not None:
+            recording.arrived(mailbox, value, record, self._figures, delivery=self._delivery)
+
+    def tell(self) -> None:
+        """Write what receivers are to hear of it: the last thing that it does."""
+        partition = self.partition
+        if self._recording is not None:
+            self._recording.write(partition, self.handle)
+        elif self._heard is not None and partition.recorder is not None:
+            partition.recorder.write_sole(self._heard, partition.outbox, self.handle)
 
     def state(self, mailbox: MailboxId) -> MailboxState:
         """The mailbox's figures; it is locked from here on.
@@ -153,8 +189,8 @@ class WriteTxn:
         """Add the record of what has just arrived (`arrive`), in its stored form."""
         key, chunks = chunk_key(mailbox, (uid - 1) // CHUNK), self.partition.index
         value = chunks.get_to_change(key, self.handle)
-        if self.recording is not None and self.recording.arrivals:
-            self.recording.arrived(mailbox, value, record, self._figures, delivery=self._delivery)
+        if self.hears is not None and self.hears.arrivals:
+            self._hear_of_arrival(mailbox, value, record)
         chunks.put(key, extend(value, record), self.handle)
         if mailbox in self.partition.views.history:
             self.steps.append((mailbox, Step(self._arrived[-1][1], self._figures, uid, record, True)))
@@ -191,8 +227,8 @@ class WriteTxn:
             return modseq, None
         modseq, after = flagged(data, partition.epoch, bool(gone & SEEN) - bool(come & SEEN),
                                 bool(come & DELETED) - bool(gone & DELETED))
-        if self.recording is not None and self.recording.flags:
-            self.recording.flagged(mailbox, uid, come, gone, after)
+        if self.hears is not None and self.hears.flags:
+            self._hear_of_flags(mailbox, uid, come, gone, after)
         record, part = with_flags(value, at, flags, modseq)
         if older:
             partition.index.put(place, value[:at] + part + value[at + len(part):], handle)
@@ -231,8 +267,9 @@ class WriteTxn:
         key = chunk_key(mailbox, number)
         chunks = self.partition.index
         value = chunks.get_to_change(key, self.handle)
-        if self.recording is not None and self.recording.arrivals:
-            self.recording.note(mailbox, number, value)
+        recording = self.recording
+        if recording is not None and self.hears is not None and self.hears.arrivals:
+            recording.note(mailbox, number, value)
         chunks.put(key, extend(value, rows), self.handle)
 
     def load(self, mailbox: MailboxId, uids: NDArray[np.uint32] | None = None, *, most: int | None = None) -> Rows:
@@ -269,7 +306,7 @@ class WriteTxn:
         heads are. A full chunk of which most records change is divided: no message arrives below UIDNEXT."""
         index, handle, size, loaded = self.partition.index, self.handle, rows.itemsize, self._loaded
         octets, heads, ends, balances = octets_of(rows), b"", list[int](), list[bytes]()
-        recording = self.recording if self.recording is not None and self.recording.flags else None
+        recording = self.recording if self.hears is not None and self.hears.flags else None
         for number, begin, end, first, last in self._touched(mailbox, rows, changed):
             key = chunk_key(mailbox, number)
             if recording is not None:
@@ -317,8 +354,8 @@ class WriteTxn:
     def put_chunk(self, mailbox: MailboxId, number: int, rows: Rows) -> None:
         """Set a chunk; an empty one is removed."""
         key = chunk_key(mailbox, number)
-        if self.recording is not None:
-            self.recording.note(mailbox, number, self.partition.index.get_to_change(key, self.handle))
+        if (recording := self.recording) is not None:
+            recording.note(mailbox, number, self.partition.index.get_to_change(key, self.handle))
         if len(rows):
             self.partition.index.put(key, encode(rows), self.handle)
         else:
@@ -327,8 +364,9 @@ class WriteTxn:
 
     def put_own(self, mailbox: MailboxId, number: int, reader: str, own: NDArray[np.void]) -> None:
         """Set a reader's own flags of the UIDs of a chunk."""
-        if self.recording is not None and self.recording.flags:
-            self.recording.note_own(mailbox, number, reader, self.partition.readers.chunk(
+        recording = self.recording
+        if recording is not None and self.hears is not None and self.hears.flags:
+            recording.note_own(mailbox, number, reader, self.partition.readers.chunk(
                 mailbox, number, reader, self.handle), own)
         self.partition.readers.put_chunk(mailbox, number, reader, own, self.handle)
         self._touch(mailbox, number)

@@ -21,9 +21,19 @@ from store.delivery import severalmessages
 from store.delivery.commit import Target
 from store.events.eventvalues import OF_RECORDS, moment
 from store.events.outboxtable import DEAD, WAITING, OutboxTable, Parcel
-from store.events.packedevents import KINDS, SOLE, events_in, pack_event, pack_row, shifted, sole, unpack, words
+from store.events.packedevents import (
+    KINDS,
+    SOLE,
+    events_in,
+    pack_event,
+    pack_row,
+    shifted,
+    sole,
+    sole_row,
+    unpack,
+    words,
+)
 from store.events.receivers import Receiver
-from store.events.recording import Recorder
 from store.mailboxes import namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.flagchanges import change_flags
@@ -107,11 +117,11 @@ def test_the_only_event_of_a_row_is_read_as_one_among_others(kind, mailbox, vali
     when, (event,) = unpack(place, row)
     assert row.startswith(SOLE) and sole(place, row) == (when, event.mailbox, event.text)
     assert moment(at) == f"{datetime.fromtimestamp(int(at), UTC):%Y-%m-%dT%H:%M:%S}.{int((at - int(at)) * 1000):03}Z"
-    recorder = Recorder(Path("/"), server or "a.example")
-    alone = recorder.sole(kind, mailbox, state.to_bytes(), said, size, int(Flag.SEEN), 311)
+    alone = sole_row(server.encode(), 311, kind, mailbox, str(INBOX).encode(), int(Flag.SEEN))(
+        validity, size, state.to_bytes())
     written, = struct.unpack_from("<d", alone, 3)
-    assert alone == pack_row([pack_event(0, kind, mailbox, state.to_bytes(), size, int(Flag.SEEN), said)], written, 311,
-                             recorder.octets)
+    assert alone == pack_row([pack_event(0, kind, mailbox, state.to_bytes(), size, int(Flag.SEEN), words(
+        str(INBOX).encode(), b"%d" % validity))], written, 311, server.encode())
 
 
 def test_each_place_is_given_once(store):

@@ -158,6 +158,23 @@ def test_mailboxes(store):
         waiting(store)[2:4], ("/Box", "/Box/Sub"), strict=True)] == [True, True]
 
 
+def test_each_event_has_the_name_that_the_mailbox_had_then(store):
+    """Also when events that are alike came before it was renamed, and when nobody wants those of the new name."""
+    old, new = MailboxName("alice", "Old"), MailboxName("alice", "New")
+    hear(store, Receiver("all"), Receiver("old", mailboxes=("user/alice/Old",), types=("Message*",)))
+    namespace.create_mailbox(store, old)
+    for name in (old, new, old):
+        deliver(store, MAIL % 1, str(name))
+        deliver(store, MAIL % 2, str(name))
+        if name == old:
+            namespace.rename_mailbox(store, old, new)
+        else:
+            namespace.rename_mailbox(store, new, old)
+    for who, heard in (("all", ["Old", "Old", "New", "New", "Old", "Old"]), ("old", ["Old"] * 4)):
+        assert [body["mailboxID"].partition(";")[0].rpartition("/")[2] for body in waiting(store, who)
+                if body["event"] == "MessageNew"] == heard
+
+
 def test_quota(store):
     """RFC 5423 §4.1: the first delivery that is refused, and its end; other limits. Storage is in KiB (RFC 9208)."""
     hear(store, Receiver("all", types=("Quota*",)), Receiver("bob", types=("Quota*",), users=("bob",)))
