@@ -34,7 +34,7 @@ TYPES = (*OF_RECORDS, *OF_QUOTA, *OF_THE_LIST)
 to_json = json.JSONEncoder(separators=(",", ":")).encode
 """A value as JSON, in as few octets as can be."""
 
-_MILLISECONDS = tuple(f".{number:03}Z" for number in range(1000))
+MILLISECONDS = tuple(f".{number:03}Z" for number in range(1000))
 SYSTEM_FLAGS = tuple((int(flag), "\\" + str(flag.name).capitalize()) for flag in Flag)
 
 
@@ -67,11 +67,12 @@ def mailbox_url(server: str, name: MailboxName, validity: int) -> str:
 def moment(at: float) -> str:
     """A Unix time as events have it (RFC 3339)."""
     second = int(at)
-    return _second(second) + _MILLISECONDS[int((at - second) * 1000)]       # half of what it takes to format a number
+    return second_of(second) + MILLISECONDS[int((at - second) * 1000)]       # half of what it takes to format a number
 
 
 @lru_cache(maxsize=64)
-def _second(at: int) -> str:
+def second_of(at: int) -> str:
+    """The beginning of `moment`, of a whole second."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 

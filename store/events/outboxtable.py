@@ -39,6 +39,8 @@ STATES = (WAITING, LATER, DEAD)
 READ = 200                  # rows that are in memory when all are read
 _ROWS = 1 << 32
 _pack_place = PLACE.pack
+_PLACE = slice(-PLACE.size, None)       # of the key of a row
+UNREADABLE = ValueError, KeyError, TypeError, IndexError, OverflowError, OSError, struct.error      # of a row
 _ROW_KEY = attrgetter("row")
 TAKEN = 1000                # rows that one transaction takes from another outbox
 
@@ -176,7 +178,17 @@ class OutboxTable:
         many or some more, since none is without those of its row. Nothing stays locked."""
         dead, found = state == DEAD, list[Parcel]()
         for key, row in self._rows_of(name, most, state, after, until):
-            found += _parcels(key, row, name, dead=dead)
+            alone = None
+            if row.startswith(SOLE):
+                try:
+                    alone = sole(key[_PLACE], row)
+                except UNREADABLE:
+                    pass                # `_parcels` says so
+            if alone:
+                at, mailbox, text = alone
+                found.append(Parcel(key, name, dead, EVENT, at, mailbox, 0, "", None, True, key, 1, text))
+            else:
+                found += _parcels(key, row, name, dead=dead)
         return found
 
     def _rows_of(self, name: str, most: int, state: bytes, after: bytes, until: int) -> list[tuple[bytes, bytes]]:
@@ -328,9 +340,6 @@ def _parcels(key: bytes, row: bytes, name: str, *, dead: bool) -> list[Parcel]:
     try:
         if row[:1] == FORM:
             place = key[-PLACE.size:]
-            if row.startswith(SOLE) and (alone := sole(place, row)):
-                at, mailbox, text = alone
-                return [Parcel(key, name, dead, EVENT, at, mailbox, 0, "", None, True, key, 1, text)]
             at, events = unpack(place, row)
             together, prefix = len(events), key[:-PLACE.size]
             return [Parcel(prefix + shifted(place, number) if number else key, name, dead, EVENT, at, mailbox, 0, "",
@@ -338,6 +347,6 @@ def _parcels(key: bytes, row: bytes, name: str, *, dead: bool) -> list[Parcel]:
         said = json.loads(row)
         return [Parcel(key, name, dead, str(said["kind"]), float(said["at"]), int(said["mailbox"]), int(said["tries"]),
                        str(said["said"]), {**said["body"]})]
-    except (ValueError, KeyError, TypeError, IndexError, OverflowError, OSError, struct.error):
+    except UNREADABLE:
         return [Parcel(key, name, dead, EVENT, parcel_order(key) / 1e9, 0, 0, "", {
             "event": GAP, "vnd.onecopy.reason": "a row of the outbox could not be read"}, readable=False)]

@@ -19,6 +19,7 @@ from store.events.eventvalues import (
     CLEAR,
     EXPIRE,
     EXPUNGE,
+    MILLISECONDS,
     NEW,
     READ,
     SET,
@@ -26,6 +27,7 @@ from store.events.eventvalues import (
     mailbox_url,
     moment,
     named_flags,
+    second_of,
     to_json,
 )
 from store.tables.state import MESSAGES, MODSEQ_END, SHOWN
@@ -39,7 +41,9 @@ _EVENT = struct.Struct("<HIBIQH16s4s")      # place, octets of text, type, mailb
 _READ = struct.Struct("<HIBIQH" + SHOWN.format.removeprefix("<"))   # with each of the figures
 _AMONG = struct.Struct("<H")                # place of an event among those of its transaction
 _KIND = struct.Struct("<BI")                # of an event: type, mailbox id
-_AT = slice(3, 11)                          # of a row: when
+_AT = slice(3, 11)                          # of a row: when,
+_LENGTH = slice(15, 17)                     # octets of the server's name;
+_BEFORE = struct.Struct("<IH")              # what is between these and the name: process, and those octets
 PLACE = struct.Struct(">Q4sI")              # that of a row in the outbox: when, which process, which row of it
 SOLE = _ROW.pack(FORM, 1, 0.0, 0, 0)[:3]        # what a row with one event begins with
 MOST = 1000                 # events of a row
@@ -105,24 +109,50 @@ def events_in(row: bytes) -> int:
 
 
 def sole(place: bytes, row: bytes) -> tuple[float, int, str] | None:
-    """When, the mailbox, and the JSON of the only event of a row, which has that `place`: what `unpack` finds, in half
-    the time. None: the transaction had others, before it, which this receiver does not get. Raises ValueError,
-    struct.error, IndexError."""
-    length = row[_ROW.size - 2] | row[_ROW.size - 1] << 8
-    form = _read_form(length)
-    (_, _, at, process, _, server, number, octets, kind, mailbox, size, flags, validity, uidnext, modseq, messages
-     ) = form.unpack_from(row)
-    if number:
+    """When, the mailbox, and the JSON of the only event of a row, which has that `place`, and is of one message: what
+    `unpack` finds, in half the time. None: it is of another kind. Raises ValueError, struct.error, IndexError."""
+    form = _SOLE_READ[row[_LENGTH]]
+    at, before, octets, what, size, flags, validity, uidnext, modseq, messages = form.unpack_from(row)
+    name, uid, more = row[form.size:].split(b"\n", 2)
+    if len(row) != form.size + octets or not uid.isdigit():
         return None
-    if len(row) != form.size + octets:
-        raise ValueError("a row of the outbox is cut off")
-    return at, mailbox, _text(place.hex(), moment(at), server, process, kind, mailbox, size, flags, validity, uidnext,
-                              modseq, messages, row[form.size:])
+    alike = _sole_repeated(before, what, flags, validity, name, more)
+    if alike is None:
+        return None
+    mailbox, first, who, after, url = alike
+    second = int(at)                    # as `moment` and `_text` do it, without the calls
+    text = (f'{{"id":"{place.hex()}{first}{second_of(second)}{MILLISECONDS[int((at - second) * 1000)]}{who}'
+            f'"{uid.decode()}","uidnext":{uidnext},"modseq":{modseq},"messages":{messages}{after}')
+    return at, mailbox, f'{text}{size},"uri":"{url}/;UID={uid.decode()}"}}' if url else text
 
 
-@lru_cache(maxsize=8)
-def _read_form(length: int) -> struct.Struct:
-    return struct.Struct(f"{_ROW.format}{length}s{_READ.format.removeprefix('<')}")
+class _SoleForms(dict[bytes, struct.Struct]):
+    """By the octets of a row that say how long the server's name is: the row in pieces, of which the second has what
+    `_before` makes, and the fourth type and mailbox."""
+
+    def __missing__(self, length: bytes) -> struct.Struct:
+        before = _BEFORE.size + int.from_bytes(length, "little") + _AMONG.size
+        form = self[length] = struct.Struct(f"<3xd{before}sI5sQH{SHOWN.format.removeprefix('<')}")
+        return form
+
+
+_SOLE_READ = _SoleForms()
+
+
+@lru_cache(maxsize=URLS)
+def _sole_repeated(before: bytes, what: bytes, flags: int, validity: int, name: bytes, more: bytes
+                   ) -> tuple[int, str, str, str, str] | None:
+    """The mailbox, and what `_repeated` gives of such an event, up to the size; one without a size ends there, and has
+    no URL. None: the transaction had other events, before it, which this receiver does not get."""
+    process, length = _BEFORE.unpack_from(before)
+    kind, mailbox = _KIND.unpack(what)
+    server, number = before[_BEFORE.size:_BEFORE.size + length], before[_BEFORE.size + length:]
+    if number != _AMONG.pack(0):
+        return None
+    first, who, after, url = _repeated(server, process, kind, mailbox, flags, name, validity, more)
+    if kind <= _LAST_ARRIVAL:
+        return mailbox, first, who, f'{after},"messageSize":', url
+    return mailbox, first, who, f"{after}}}", ""
 
 
 def unpack(place: bytes, row: bytes) -> tuple[float, list[Packed]]:

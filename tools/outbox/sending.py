@@ -273,6 +273,8 @@ class Sending:
 
 def _fitting(parcels: list[Parcel], most: int) -> list[Parcel]:
     """The first of them, at least one, that are sent together; none without those of its row."""
+    if len(parcels) <= most and sum([len(parcel.document) for parcel in parcels]) <= BATCH_OCTETS:
+        return parcels
     octets, fitting = 0, 0
     for at, parcel in enumerate(parcels):
         if at and parcel.row != parcels[at - 1].row:

@@ -115,7 +115,8 @@ def test_the_only_event_of_a_row_is_read_as_one_among_others(kind, mailbox, vali
     row = pack_row([pack_event(0, kind, mailbox, state.to_bytes(), size, int(Flag.SEEN), said)], at, 311,
                    server.encode())
     when, (event,) = unpack(place, row)
-    assert row.startswith(SOLE) and sole(place, row) == (when, event.mailbox, event.text)
+    assert row.startswith(SOLE) and sole(place, row) == (
+        (when, event.mailbox, event.text) if uids.isdigit() else None)         # of several messages: `unpack` reads it
     assert moment(at) == f"{datetime.fromtimestamp(int(at), UTC):%Y-%m-%dT%H:%M:%S}.{int((at - int(at)) * 1000):03}Z"
     alone = sole_row(server.encode(), 311, kind, mailbox, str(INBOX).encode(), int(Flag.SEEN))(
         validity, size, state.to_bytes())
