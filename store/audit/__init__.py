@@ -3,7 +3,8 @@
 One line of JSON a command, in files in `audit/` that are only ever appended to. Each line has the digest of the line
 before it, so that one that was changed, removed, inserted or moved is found (`auditverification.verify`); a cut end is
 found by `audit/head`, which says how many lines there are and what the last one is, and which `onecopy audit head`
-prints, to be kept elsewhere: whoever owns the store can write all of it anew, but not what was printed before.
+prints, to be kept elsewhere: whoever owns the store can write all of it anew, but not what was printed before. A trail
+that is removed whole is found by the file `audited` of the store, which the first line has left beside the folder.
 
 Never in it: text of messages, passwords, what a client searched for. The arguments of a command are in it as they were
 typed, but for what is named as a password is, or is in a URL. Control characters are escaped.

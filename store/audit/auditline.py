@@ -12,6 +12,7 @@ from attrs import frozen
 
 FOLDER = "audit"
 HEAD = "head"
+BEGUN = "audited"           # in the folder of the store itself: there has been a trail
 LOCK = "lock"
 NAME = re.compile(r"(\d{6})-(\d{4}-\d{2})\.jsonl")      # serial and month
 HEAD_OCTETS = 256           # within a sector of a disk: it is written whole, or not at all

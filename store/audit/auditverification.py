@@ -8,8 +8,9 @@ from attrs import define, field, frozen
 
 from mboxlist import privatefiles
 from store.audit.auditline import CUT, FOLDER, NO_HEAD, OWN, REMOVED, Head, digest_of, files, lines, parsed
-from store.audit.trail import head_of
+from store.audit.trail import has_begun, head_of
 
+GONE = "the store has had an audit trail, and all of it was removed, and not by `onecopy audit remove`"
 UNREADABLE = "the line cannot be read: it was changed"
 
 
@@ -63,7 +64,7 @@ def verify(root: Path, known: Head | None = None, *, watched: Callable[[Iterator
            ) -> Verified:
     """Whether the trail is what was written. `known`: a head that was kept elsewhere; the lines are read through
     `watched`, which may count them. Raises OSError."""
-    found = Verified()
+    found, begun = Verified(), has_begun(root)      # before the head, which is written before that
     head = head_of(root / FOLDER)       # first: what others write meanwhile is behind it
     awaited = [(each, name) for each, name in ((head, "the head"), (known, "the head that is known"))
                if each is not None and each.number]
@@ -96,6 +97,8 @@ def verify(root: Path, known: Head | None = None, *, watched: Callable[[Iterator
     found.faults += [(place, UNREADABLE) for number, place in found.unread if number <= last]   # or nobody has told yet
     if head is None and before is not None:
         found.faults.append(("head", "it is missing, or cannot be read"))
+    if head is None and before is None and begun:
+        found.faults.append((FOLDER, GONE))
     for each, name in awaited:
         if each.number > found.removed:
             found.faults.append(("the end", f"line {each.number}, which {name} names, is not there: what is behind "

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from typing import Any
 from attrs import define, evolve, field
 
 from mboxlist import privatefiles
-from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.disk import replace_file, sync_folder
 from store.audit.auditline import (
+    BEGUN,
     CUT,
     FOLDER,
     HEAD,
@@ -119,11 +121,15 @@ def _in_turn(folder: Path) -> Iterator[None]:
 
 
 def _append(folder: Path, noted: Sequence[tuple[float, Mapping[str, Any]]]) -> Head:
-    now = noted[-1][0]
+    now, begun = noted[-1][0], has_begun(folder.parent)
     head = head_of(folder)
-    if head is None and not files(folder):
+    if head is None and not begun and not files(folder):
         _set_head(folder, head := Head(), synced=True)      # or a process that is killed behind its first line, or a
         #                                                     host without power, would leave none
+    if not begun:
+        with contextlib.suppress(OSError):      # of a full volume: the next line tries it again
+            sync_folder(folder)                 # behind the head: where that is written down, there is a head
+            replace_file(folder.parent / BEGUN, f"{datetime.fromtimestamp(now, UTC).isoformat()}\n".encode())
     end, broken = _end(folder, head)
     if head is None:
         noted = [(now, {"kind": OWN, "what": NO_HEAD}), *noted]
@@ -174,6 +180,11 @@ def _set_head(folder: Path, head: Head, *, synced: bool = False) -> None:
             os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def has_begun(root: Path) -> bool:
+    """Whether the store has had a trail, even if its folder is gone."""
+    return (root / BEGUN).exists()
 
 
 def head_of(folder: Path) -> Head | None:

@@ -34,6 +34,7 @@ SMALL = 1 << 20                     # octets; larger files in the store's folder
 _NOT_COPIED = (damagemarks.CLEAN, damagemarks.ENDED, damagemarks.OPENING, damagemarks.MEMORY, "unclean", "behind")
 _SOME = Path("run", "read-only")     # names of partitions, and where the copies of their databases are
 _LINKED = ("messages", "staging", "users")
+_AUDITED = "audited"        # says that there is an audit trail (`store/audit`), which is not copied
 
 
 def find(root: Path) -> Path | None:
@@ -139,7 +140,7 @@ def _fill(root: Path, place: Path) -> None:
         if (partition / "expire.rules").is_file():
             privatefiles.copy(partition / "expire.rules", made / "expire.rules")
     for path in root.iterdir():
-        if path.is_file() and path.stat().st_size <= SMALL:
+        if path.is_file() and path.stat().st_size <= SMALL and path.name != _AUDITED:
             privatefiles.copy(path, place / path.name)
         elif path.name in ("access", "expire", "tls", "snapshots"):
             (place / path.name).symlink_to(path.absolute())

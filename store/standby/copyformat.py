@@ -33,8 +33,9 @@ SELDOM = ("first", "tables", "epochs")     # fields of `StandbyState` that come 
 _ALL = re.compile(r"(?!.*(\.new|lock)\Z)[^.].*", re.DOTALL)      # but what is not whole, and locks
 TOP = ""                            # the folder of the store itself,
 SMALL = {                           # and folders whose files are copied, too, and which of them: see `small_folders`
-    TOP: re.compile("http-tokens|front-secret"),        # who may use the API, and what nginx must know: secrets
     "access": _ALL, "operations": _ALL, "operations/ended": _ALL, "outgoing": _ALL, "audit": _ALL,
+    # Who may use the API, and what nginx must know: secrets. That there has been an audit trail: behind the trail.
+    TOP: re.compile("http-tokens|front-secret|audited"),
     rulebook.FOLDER: re.compile(r"[^.].*\.rules", re.DOTALL)}
 SMALL_OF_PARTITION = re.compile(re.escape(rulebook.FILE))
 _FILE = struct.Struct(">32sQQ")     # of a list: name, octets, time of its last change in nanoseconds

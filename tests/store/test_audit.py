@@ -10,8 +10,8 @@ import pytest
 
 from mboxlist import privatefiles
 from store.audit import auditline, trail
-from store.audit.auditline import FOLDER, HEAD, Head
-from store.audit.auditverification import read, verify
+from store.audit.auditline import BEGUN, FOLDER, HEAD, Head
+from store.audit.auditverification import GONE, read, verify
 from store.audit.trail import Trail, append, remove
 from store.check import layout
 from tests.support.stores.stores import make_store
@@ -161,7 +161,7 @@ def test_a_whole_line_that_is_made_unreadable_does_not_pass_for_one_that_was_cut
     assert verify(written).faults != []
 
 
-@pytest.mark.parametrize("step", ["make_folder", "open_handle", "fdatasync", "pwrite"])
+@pytest.mark.parametrize("step", ["make_folder", "open_handle", "fdatasync", "pwrite", "sync_folder", "replace_file"])
 def test_killed_at_each_step_the_trail_goes_on(tmp_path, clock, monkeypatch, step):
     class Killed(BaseException):
         pass
@@ -170,12 +170,64 @@ def test_killed_at_each_step_the_trail_goes_on(tmp_path, clock, monkeypatch, ste
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(trail.os if hasattr(os, step) else privatefiles, step, killed)
+        place = next(each for each in (trail, trail.os, privatefiles) if hasattr(each, step))
+        patched.setattr(place, step, killed)
         with pytest.raises(Killed):
             append(tmp_path, [(JANUARY, {"kind": "share", "what": "killed"})])
+    assert verify(tmp_path).faults == []
     Trail(tmp_path, clock=clock).write("share", "later")
     assert verify(tmp_path).faults == []
     assert whats(tmp_path)[-1] == "later"
+
+
+# A trail that is removed whole
+
+@pytest.mark.parametrize("left", [(), ("lock",)])
+def test_a_trail_that_is_removed_whole_is_noticed_also_after_the_next_line(written, clock, left):
+    for path in (written / FOLDER).iterdir():
+        if path.name not in left:
+            path.unlink()
+    if not left:
+        (written / FOLDER).rmdir()
+    assert verify(written).faults == [(FOLDER, GONE)]
+    Trail(written, clock=clock).write("share", "later")
+    assert whats(written) == [auditline.NO_HEAD, "later"]
+    assert [what[:20] for _, what in verify(written).faults] == ["the head was missing"]
+
+
+def test_where_nothing_was_noted_nothing_is_gone(tmp_path):
+    assert verify(tmp_path).faults == []
+    (tmp_path / FOLDER).mkdir()
+    assert verify(tmp_path).faults == []
+
+
+def test_a_trail_of_an_earlier_version_is_known_from_its_next_line_on(written, clock):
+    (written / BEGUN).unlink()
+    assert verify(written).faults == []
+    Trail(written, clock=clock).write("share", "later")
+    assert verify(written).faults == [] and (written / BEGUN).exists()
+
+
+def test_a_volume_that_is_full_keeps_no_line_from_being_noted(tmp_path, clock, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(trail, "replace_file", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+        assert Trail(tmp_path, clock=clock).write("share", "first")
+    assert not (tmp_path / BEGUN).exists()
+    assert Trail(tmp_path, clock=clock).write("share", "second") and verify(tmp_path).faults == []
+    assert (tmp_path / BEGUN).read_text() == "2026-01-01T00:00:00+00:00\n"
+
+
+def test_killed_before_the_first_line_no_trail_is_gone(tmp_path, clock, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    def killed(*_):
+        raise Killed
+
+    monkeypatch.setattr(trail, "_opened", killed)
+    with pytest.raises(Killed):
+        append(tmp_path, [(JANUARY, {"kind": "share", "what": "killed"})])
+    assert (tmp_path / BEGUN).exists() and verify(tmp_path).faults == []
 
 
 # What is in a line

@@ -110,6 +110,7 @@ _STORE = (
     ("audit/<serial>-<month>.jsonl", "the audit trail: who did what, each line with the digest of the one before"),
     ("audit/head", "where the trail ends"),
     ("audit/lock", "lock of who writes it"),
+    ("audited", "when the first line of the trail was written: so it is noticed when all of it is removed"),
     ("access/<digest>", "app passwords and second factor of a user"),
     ("access/lock", "lock of who changes them"),
     ("transcripts/<time>-<session>.txt", "what a user or an address said and heard (`onecopy transcript`)"),

@@ -1,6 +1,7 @@
 """Every kind of file of a store is had by a standby, or it is said here why not."""
 
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -9,11 +10,14 @@ from pathlib import Path
 import pytest
 
 from mboxlist.names import MailboxName
+from store.audit.auditverification import GONE, verify
+from store.audit.trail import append
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.expiry.rulebook import Rulebook, Scope, set_file
 from store.opening import open_store
 from store.partitions import volumes
+from store.readonly import place, readingcopy
 from store.standby import promotion
 from store.standby.copyformat import is_small
 from store.standby.following import Follower
@@ -224,6 +228,27 @@ def test_tokens_and_the_secret_of_proxies_come_and_go(store: Store, standby: Sta
     with closing(promoted(standby)) as other:
         found = TokenCache(Tokens(other.root)).find(Secret(shown.encode()), time.time())
         assert found == kept and secret(other.root, None) == renewed != known
+
+
+def test_an_audit_trail_comes_and_it_is_noticed_where_all_of_it_is_removed(
+        store: Store, standby: Standby, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that begins while a standby follows, and after a promotion. In a copy for reading none is missing."""
+    standby.create()
+    assert verify(standby.root).faults == []
+    with standby.following() as follower:
+        append(store.root, [(time.time(), {"kind": "share", "what": "first"})])
+        rounds(follower)
+        found = verify(standby.root)
+        assert (found.lines, found.faults) == (1, [])
+    monkeypatch.setattr(place, "MEMORY", str(tmp_path))
+    readingstate.make(standby.root, tmp_path / "copy")
+    for copy in (tmp_path / "copy", readingcopy.make(store.root, SMALL.cache)):
+        assert verify(copy).faults == []
+    with closing(promoted(standby)) as other:
+        append(other.root, [(time.time(), {"kind": "share", "what": "second"})])
+        assert (verify(other.root).lines, verify(other.root).faults) == (2, [])
+        shutil.rmtree(other.root / "audit")
+        assert verify(other.root).faults == [("audit", GONE)]
 
 
 def test_a_reading_copy_has_the_rules(store: Store, standby: Standby, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import pwd
+import shutil
 
 import pytest
 
@@ -86,6 +87,15 @@ def test_verify_and_the_head(onecopy: Program) -> None:
     found = json.loads(onecopy("audit", "verify", "--json", status=1))
     assert found["faults"][0]["place"].startswith(path.name) and "was changed" in found["faults"][0]["what"]
     assert "no head" in onecopy.refused("audit", "verify", "--head", "7", status=2)
+
+
+def test_a_trail_that_is_removed_whole_is_told(onecopy: Program) -> None:
+    onecopy("mailbox", "create", "alice", "One")
+    shutil.rmtree(onecopy.root / "audit")
+    assert "was removed" in onecopy("audit", "verify", status=1)
+    assert "is gone" in onecopy.refused("audit", "head", status=1)
+    onecopy("mailbox", "create", "alice", "Two")
+    assert "head was missing" in onecopy("audit", "verify", status=1)
 
 
 def test_old_files_are_removed_by_command_only(onecopy: Program) -> None:

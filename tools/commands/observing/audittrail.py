@@ -139,6 +139,8 @@ def head(invocation: Invocation) -> int:
     """onecopy audit head"""
     found = trail.head_of(invocation.config.root / FOLDER)
     if found is None or not found.number:
+        if found is None and trail.has_begun(invocation.config.root):
+            raise Failure("the audit trail is gone: `onecopy audit verify` says more", 1)
         raise Failure("nothing has been noted yet", 1)
     if invocation.arguments.json:
         print_json({"number": found.number, "digest": found.digest})
