@@ -118,6 +118,8 @@ async def _tell(session: Session, view: View, command: StoreFlags, positions: Po
     if command.silent:
         state = await session.change(0, lambda: session.store.status(view.mailbox.entry))
         belief = await session.of_many(count, lambda: _believed(session, view, positions, command, state))
+        if _names_unknown_keyword(command, state):
+            failed = np.union1d(positions, failed)
         await session.tell(expunges=by_uid, by_uid=by_uid, belief=belief, always=failed)
     else:
         always = np.union1d(positions, failed) if len(failed) else positions
@@ -147,6 +149,15 @@ def _believed(session: Session, view: View, positions: Positions, command: Store
     return Belief(positions, _applied(rows["flags"][which], int(command.flags.system), command.action),
                   _applied(rows["keywords"][which], bits, command.action),
                   np.zeros(len(positions), np.uint64) if b"CONDSTORE" in session.enabled else None)
+
+
+def _names_unknown_keyword(command: StoreFlags, state: MailboxState) -> bool:
+    """Whether the client takes a keyword for set that the mailbox does not have, since the user may set none: no bit of
+    a `Belief` says so."""
+    if command.action is FlagAction.REMOVE or not command.flags.keywords:
+        return False
+    there = {keyword.lower() for keyword in state.keywords}
+    return any([name.lower() not in there for name in command.flags.keywords])
 
 
 def _applied(old: NDArray[Any], bits: int, action: FlagAction) -> NDArray[Any]:

@@ -5,6 +5,8 @@ from attrs import evolve
 
 from store.mailboxes import namespace
 from store.mailboxes.authorization import set_acl
+from store.mailboxes.flagchanges import change_flags
+from store.values import Flag, FlagAction, Flags
 from tests.support.conversations.scripts import Player
 from tests.support.faults.planted import Faults
 
@@ -181,5 +183,27 @@ S: a2 OK ...
 C: a3 STORE 1:* +FLAGS.SILENT (\Answered \Deleted)
 S: * 1 FETCH (FLAGS (\Answered \Flagged \Recent))
 S: * 2 FETCH (FLAGS (\Answered \Flagged \Recent))
+S: a3 OK ...
+""")
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("numbers", ["1", "1:2"])
+def test_who_asked_for_silence_hears_of_a_keyword_that_was_not_his_to_set(place, numbers, known):
+    """As above, without the right `w`; the keyword may be one that nobody has set in that mailbox yet."""
+    place.have("user/bob/Team", "one two")
+    if known:
+        change_flags(place.store, place.entry("user/bob/Team"), [2], FlagAction.ADD, Flags(Flag(0), ("word",)))
+        change_flags(place.store, place.entry("user/bob/Team"), [2], FlagAction.REMOVE, Flags(Flag(0), ("word",)))
+    set_acl(place.store, place.name("user/bob/Team"), "alice", "lrt")
+    told = "\n".join(f"S: * {number} FETCH (FLAGS (\\Deleted \\Recent))" for number in range(1, int(numbers[-1]) + 1))
+    play(place, rf"""
+C: a1 SELECT user/bob/Team
+S: ...
+S: a1 OK ...
+C: a2 STORE {numbers} +FLAGS.SILENT (\Deleted word)
+{told}
+S: a2 OK ...
+C: a3 STORE {numbers} -FLAGS.SILENT (\Deleted word)
 S: a3 OK ...
 """)
