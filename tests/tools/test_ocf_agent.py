@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.clients.lmtp import Lmtp
 from tests.support.servers.backends import BackEnd, body
+from tests.support.servers.overlaid import Overlaid
 from tests.support.servers.standbymachines import two_machines
 
 AGENT = Path(__file__).parents[2] / "tools/packages/ocf/onecopy"
@@ -32,8 +33,14 @@ class Resource:
         program.write_text(f'#!/bin/sh\nexec {sys.executable} -m tools.onecopy "$@"\n')
         program.chmod(0o755)
         (folder / "onecopy.toml").touch()
+        self.scores = folder / "scores"
+        taking = folder / "programs/crm_attribute"      # Pacemaker's, which keeps the promotion score
+        taking.parent.mkdir()
+        taking.write_text(f'#!/bin/sh\necho "$*" >>{self.scores}\n')
+        taking.chmod(0o755)
         self.environment = {
-            **machine.environment(), "PATH": os.environ["PATH"], "PYTHONPATH": str(AGENT.parents[3]),
+            **machine.environment(), "PATH": f"{taking.parent}:{os.environ['PATH']}",
+            "PYTHONPATH": str(AGENT.parents[3]),
             "OCF_RESKEY_program": str(program), "OCF_RESKEY_config": str(folder / "onecopy.toml"),
             "OCF_RESKEY_root": str(machine.root), "OCF_RESKEY_user": getpass.getuser(),
             "OCF_RESKEY_log": str(self.log), "OCF_RESOURCE_INSTANCE": "mail"}
@@ -43,6 +50,10 @@ class Resource:
                               capture_output=True, text=True, check=False)
         self.said = done.stderr
         return done.returncode
+
+    def score(self) -> int:
+        """What Pacemaker has been told last."""
+        return int(self.scores.read_text().splitlines()[-1].rpartition("--update=")[2])
 
     @contextmanager
     def stopped_at_the_end(self) -> Iterator["Resource"]:
@@ -58,12 +69,14 @@ def test_a_machine_is_lost_and_the_other_one_promoted(tmp_path: Path) -> None:
           Resource(two, two.root.parent).stopped_at_the_end() as second):
         assert [first(action) for action in ("monitor", "stop", "demote", "start", "monitor", "start")] == [
             NOT_RUNNING, SUCCESS, NOT_RUNNING, SUCCESS, SUCCESS, SUCCESS]
+        served = first.score()
         assert [first(action) for action in ("promote", "monitor", "promote")] == [
             SUCCESS, PROMOTED, SUCCESS], first.log.read_text()
         with Lmtp(one.lmtp) as lmtp:
             assert lmtp.deliver("relay@example.org", ["alice"], body("1@example.org"))[0].code == 250
         two.command("standby", "create", "--from", two.source)
         assert [second(action) for action in ("start", "monitor")] == [SUCCESS, SUCCESS], second.said
+        assert second.score() < served < first.score()      # where all start together, the one that served goes on
         assert second("promote") == GENERIC         # the other machine takes connections
         os.kill(int((one.root / "run/server.pid").read_text()), signal.SIGKILL)
         assert first("monitor") == NOT_RUNNING
@@ -72,6 +85,20 @@ def test_a_machine_is_lost_and_the_other_one_promoted(tmp_path: Path) -> None:
         assert "second.example.org has been promoted" in first.log.read_text()
         assert [second(action) for action in ("demote", "monitor", "stop", "monitor")] == [
             SUCCESS, SUCCESS, SUCCESS, NOT_RUNNING]
+
+
+def test_the_tester_of_the_cluster_finds_nothing(tmp_path: Path) -> None:
+    """ocf-tester of the package resource-agents: all actions in many orders, and the metadata by its DTD. There is no
+    cluster, so nobody takes a promotion score: each action says what it has done all the same."""
+    tester, place = Overlaid("pacemaker", tmp_path / "own"), "usr/lib/ocf/resource.d/onecopy/onecopy"
+    tester.write(place, AGENT.read_text()).chmod(0o755)
+    with two_machines(tmp_path, serve=False) as (one, _), Resource(one, one.root.parent).stopped_at_the_end() as first:
+        given = [word for name, value in first.environment.items() if name.startswith("OCF_RESKEY_")
+                 for word in ("-o", f"{name.removeprefix('OCF_RESKEY_')}={value}")]
+        done = subprocess.run(tester.words("/usr/sbin/ocf-tester", "-n", "mail", *given, f"/{place}"),
+                              env=first.environment | {"PATH": os.environ["PATH"]}, stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, check=False)
+        assert done.returncode == 0 and "passed all tests" in done.stdout, done.stdout + done.stderr
 
 
 def test_what_it_says_of_itself() -> None:
