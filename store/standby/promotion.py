@@ -278,7 +278,7 @@ def _mark_absent(root: Path, state: StandbyState, mailboxes: MailboxList) -> Non
         privatefiles.make_folder(folder, exist_ok=True)
         replace_file(folder / ABSENT, f"{others[name]}\n".encode())
         sync_folder(folder.parent)
-        log.warning("partition %s is not protected by this standby: it is only on %s", name, others[name])
+        log.warning("partition %s was not protected by this standby: it is on %s", name, others[name])
 
 
 def _set_unknown_aside(folder: Path, known: Table) -> None:

@@ -117,8 +117,10 @@ def host_of(address: str) -> str:
 
 
 def unprotected(partition: str, host: str) -> str:
-    """What an administrator reads of a partition that this standby does not protect."""
-    return f"NOT PROTECTED: partition {partition} is only on {host}; its mail is lost with that machine"
+    """What an administrator reads of a partition that this standby does not protect. `host`: the machine that serves
+    it. Other standbys may have it, also the one that this one follows: nobody is told of all of them."""
+    return (f"NOT PROTECTED: partition {partition} is on {host}, and not on this standby; if no other standby has it, "
+            "its mail is lost with that machine")
 
 
 def read(root: Path) -> StandbyState | None:

@@ -43,7 +43,7 @@ def test_the_other_partition_waits_and_comes_home(tmp_path: Path) -> None:
             answered = time.time()
             wait.until(lambda: is_current(two, answered), "the standby", pid=os.getpid(), limit=300)
             said = two.command("standby", "status")
-            assert f"NOT PROTECTED: partition archive is only on {SERVED}" in said, said
+            assert f"NOT PROTECTED: partition archive is on {SERVED}, and not on this standby" in said, said
             assert json.loads(two.command("standby", "status", "--json"))["unprotected"] == {"archive": SERVED}
             wait.until(lambda: "NOT PROTECTED by second.example.org: partition archive" in command.run_here(
                 ("standby", "status"), one.environment(), b"")[1], "its note", pid=one.pid, limit=300)

@@ -463,9 +463,17 @@ def test_a_copy_that_lacks_a_partition_which_is_there_now_is_not_used(chain: Cha
         assert {path.name for path in (another.root / "partitions").iterdir()} == set(chain.store.partitions)
 
 
+def test_nothing_is_said_to_be_on_the_first_machine_alone_that_the_one_before_has(parts: Chain) -> None:
+    """The standby in between has `archive`; of `large` nobody can tell the third machine that it has not."""
+    for name, host in state_of(parts.third).others.items():
+        said = standbystate.unprotected(name, host)
+        assert said.startswith(f"NOT PROTECTED: partition {name} is on mail.example.org, and not on this standby; "
+                               "if no other standby has it"), said
+
+
 def test_it_cannot_have_what_the_one_before_it_lacks(parts: Chain, tmp_path: Path) -> None:
     """It hears which machine has it, and nothing is made."""
-    for name, said in (("large", "NOT PROTECTED: partition large is only on mail.example.org"),
+    for name, said in (("large", "NOT PROTECTED: partition large is on mail.example.org, and not on"),
                        ("larger", "there is no partition larger")):
         wanted = Further(parts.store, tmp_path / "none", host=THIRD, above=parts.cascade, only=("primary", name))
         with pytest.raises(StoreError, match=f"{said}.*; this standby has archive, primary"):
