@@ -20,18 +20,23 @@ def turn(clock):
         call.func(*call.args, **call.kw)
 
 
-def test_each_is_told_once_and_few_in_one_turn(place):
-    clock = Clock()
-    deliver(place.store, b"Subject: x\r\n\r\n.\r\n", "user/alice/INBOX")
-    made = factory(place.store, Settings(plaintext_login=True), clock)
-    wires = []
+def opened(store, clock):
+    """SESSIONS of alice's that wait in IDLE, in her INBOX; and one more, which does not."""
+    made, wires = factory(store, Settings(plaintext_login=True), clock), []
     for _ in range(SESSIONS + 1):
         wires.append(Wire(made, clock))
         wires[-1].send(b"a LOGIN alice secret\r\nb SELECT INBOX\r\n")
-    writer = wires.pop()
-    for wire in wires:
+    *waiting, writer = wires
+    for wire in waiting:
         wire.send(b"c IDLE\r\n")
         assert b"+ " in wire.received()
+    return waiting, writer
+
+
+def test_each_is_told_once_and_few_in_one_turn(place):
+    clock = Clock()
+    deliver(place.store, b"Subject: x\r\n\r\n.\r\n", "user/alice/INBOX")
+    wires, writer = opened(place.store, clock)
     leaver, gone = wires[-1], wires[-2]
     writer.protocol.dataReceived(b"d STORE 1 +FLAGS (\\Flagged)\r\n")
     leaver.protocol.dataReceived(b"DONE\r\n")       # these two were to be told in the last turn
@@ -62,15 +67,8 @@ def test_whose_peers_take_much_at_one_moment_go_on_a_few_at_a_time(place, monkey
     clock = Clock()
     for number in range(6):
         deliver(place.store, b"Subject: %d\r\n\r\n.\r\n" % number, "user/alice/INBOX")
-    made = factory(place.store, Settings(plaintext_login=True), clock)
-    wires = []
-    for _ in range(SESSIONS + 1):
-        wires.append(Wire(made, clock))
-        wires[-1].send(b"a LOGIN alice secret\r\nb SELECT INBOX\r\n")
-    writer = wires.pop()
+    wires, writer = opened(place.store, clock)
     for wire in wires:
-        wire.send(b"c IDLE\r\n")
-        wire.received()
         wire.protocol.pauseProducing()              # its peer takes nothing
     writer.send(b"d STORE 1:6 +FLAGS (\\Flagged)\r\n")
     told = {wire: wire.received() for wire in wires}
