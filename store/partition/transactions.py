@@ -305,7 +305,9 @@ class WriteTxn:
         What is before the first one of a chunk, or behind the last one, is not logged, and of a divided chunk only
         heads are. A full chunk of which most records change is divided: no message arrives below UIDNEXT."""
         index, handle, size, loaded = self.partition.index, self.handle, rows.itemsize, self._loaded
-        octets, heads, ends, balances = octets_of(rows), b"", list[int](), list[bytes]()
+        octets, heads = octets_of(rows), b""
+        ends: list[int] = []
+        balances: list[bytes] = []
         recording = self.recording if self.hears is not None and self.hears.flags else None
         for number, begin, end, first, last in self._touched(mailbox, rows, changed):
             key = chunk_key(mailbox, number)
