@@ -239,6 +239,9 @@ class Cut:
         if self.left < 0:
             raise ConnectionResetError(104, "cut")
 
+    def is_ready(self) -> bool:
+        return self.wire.is_ready()
+
     def limit(self, seconds: float) -> None:
         self.wire.limit(seconds)
 
