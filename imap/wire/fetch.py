@@ -166,8 +166,8 @@ def _items(scan: Scanner, by_uid: bool) -> Items:
 
 @lru_cache(maxsize=256)
 def _plain_items(text: bytes, by_uid: bool) -> Items | None:
-    """The items of a short list of names, or of one: a client has few such lists, and sends them with each FETCH. None
-    of what is to be read as any other."""
+    """The items of a short list of names, or of one name; None for a text of any other form. A client has few such
+    lists, and sends them with each FETCH."""
     words = text.upper().strip(b"()").split(b" ")
     items: tuple[Wanted | None, ...] = _MACROS.get(text.upper()) or tuple(dict.fromkeys(
         [_SIMPLE.get(word) or _WHOLE.get(word) for word in words]))
@@ -179,8 +179,8 @@ def _plain_items(text: bytes, by_uid: bool) -> Items | None:
 
 @lru_cache(maxsize=LISTINGS)
 def _listing_items(text: bytes, by_uid: bool) -> Items | None:
-    """The items of a text with one list of header fields: what a mail program lists mailboxes by, and sends with each
-    FETCH. What is planned for it is kept with it. None of what is to be read as any other."""
+    """The items of a text with one list of header fields; None for a text of any other form. A mail program lists
+    mailboxes by such a text, and sends it with each FETCH. What is planned for it is kept with it."""
     if text.upper().count(b"HEADER.FIELDS") != 1:
         return None
     scan = Scanner(Frame((text,)))

@@ -95,7 +95,7 @@ def format_flags(system: int, keywords: tuple[str, ...] = (), recent: bool = Fal
 
 @lru_cache(maxsize=64)
 def _plain_flags(text: bytes) -> Flags | None:
-    """A list of system flags, which most are; None of what is to be read as any other."""
+    """The flags of a list that has only system flags, as most have; None for any other text."""
     found = [_SYSTEM.get(name) for name in text.decode("ascii").upper().strip("()").split(" ")]
     system = [bits for bits in found if bits is not None]
     return Flags(FLAG_SETS[reduce(or_, system)], ()) if len(system) == len(found) else None

@@ -201,7 +201,8 @@ def speaking_of(store: Store, user: str) -> list[MailboxId]:
 
 
 def rename_identifier(store: Store, old: str, new: str | None, mailboxes: Iterable[MailboxId], txn: Txn) -> None:
-    """In the access control lists of these mailboxes, deleted or not, a user has another name, or (None) none."""
+    """Give a user another name in the access control lists of these mailboxes, deleted or not; or (None) take the user
+    out."""
     names = _names(old, new)
     for mailbox in mailboxes:
         now = store.mailboxes.find_id(mailbox, txn)     # it may have been changed since

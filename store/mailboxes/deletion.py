@@ -165,7 +165,7 @@ def _revive(store: Store, txn: WriteTxn, entry: MailboxEntry, root: str) -> None
 
 
 def _bury_again(store: Store, txn: WriteTxn, mailbox: MailboxId) -> None:
-    """It could not be restored; nothing is done to one that somebody else has restored."""
+    """Put a mailbox that could not be restored back among the deleted, unless somebody else has restored it."""
     deleted = store.mailboxes.deleted.find(mailbox)
     if store.mailboxes.find_id(mailbox) is None:
         bury(txn, mailbox, DOOMED if deleted is None else deleted[0])
@@ -245,7 +245,7 @@ def _restore(txn: WriteTxn, mailbox: MailboxId, key: bytes, wanted: "np.ndarray 
 
 
 def due_mailboxes(store: Store, now: float | None = None) -> list[MailboxId]:
-    """Those mailboxes, but for those on a partition that alone is only read, or that is not here."""
+    """The mailboxes that are due, but for those on a partition that alone is only read, or that is not here."""
     until = int(time.time() if now is None else now) - store.settings.purge_delay
     return [entry.id for when, entry in store.mailboxes.deleted.all()
             if when <= until and not store.is_put_off(entry)]

@@ -122,14 +122,14 @@ class Batch:
 
 @frozen
 class Expunges:
-    """Those that are forgotten together: keys of `removed`; and which of them have many records."""
+    """Expunged messages that are forgotten together: keys of `removed`; and which of them have many records."""
 
     keys: tuple[bytes, ...]
     large: tuple[bytes, ...] = ()
 
     @classmethod
     def of(cls, sizes: Mapping[bytes, int]) -> "Expunges":
-        """Those that have so many records."""
+        """The expunges that have so many records."""
         return cls(tuple(sizes), tuple(key for key, size in sizes.items() if size > LARGE))
 
     def __str__(self) -> str:
@@ -167,7 +167,8 @@ def due(partition: Partition, now: float | None = None, most: int = BATCH) -> It
 
 
 def _next_lists(partition: Partition, until: int, after: bytes, most: int) -> list[Due]:
-    """What is in the next lists, until it is so many. No cursor is open any more when the caller has its turn."""
+    """The entries of the next lists, until there are so many. No cursor is open any more when the caller has its
+    turn."""
     files: list[Due] = []
     with closing(partition.refs.lists(until, after)) as lists:
         for key, digests in lists:
@@ -178,12 +179,13 @@ def _next_lists(partition: Partition, until: int, after: bytes, most: int) -> li
 
 
 def last_due(partition: Partition, now: float) -> int:
-    """Up to which Unix time the last reference of a message file must have gone for the file to be due."""
+    """The Unix time until which the last reference of a message file must have gone for the file to be due."""
     return max(0, min(int(now) - partition.settings.purge_delay, partition.kept_since() - 1))
 
 
 def expunges(partition: Partition, until: int) -> Iterator[Expunges]:
-    """What was expunged up to that Unix time, some at a time. No transaction is open while the caller has its turn."""
+    """The messages that were expunged until that Unix time, some at a time. No transaction is open while the caller has
+    its turn."""
     sizes = {b"": 0}
     while sizes:
         last, sizes, records = next(reversed(sizes)), {}, 0

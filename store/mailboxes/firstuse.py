@@ -77,7 +77,8 @@ async def find_inbox(store: Store, account: Account) -> MailboxEntry:
 
 
 def _make_special(store: Store, user: str, wanted: dict[str, str]) -> None:
-    """Those that can be made: without the others there is INBOX still. Raises StoreError, one of NOT_NOW."""
+    """Make the special mailboxes that can be made; INBOX is there without the others, too. Raises StoreError, one of
+    NOT_NOW."""
     for use, path in wanted.items():
         try:
             namespace.create_mailbox(store, MailboxName(user, path), special_use=use)

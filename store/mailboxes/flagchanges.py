@@ -25,7 +25,7 @@ _ALL = sum(SYSTEM_NAMES)     # bits of the system flags
 
 @frozen(eq=False)
 class Known:
-    """For STORE with UNCHANGEDSINCE (RFC 7162 §3.1.3): the messages as the client knows them."""
+    """The messages as the client knows them, for STORE with UNCHANGEDSINCE (RFC 7162 §3.1.3)."""
 
     since: int
     rows: Rows
@@ -45,7 +45,7 @@ class Update:
 
     @classmethod
     def of_gone(cls, uids: NDArray[np.uint32]) -> "Update":
-        """That none of these is there."""
+        """The outcome when none of these messages is there."""
         return cls(uids, _NONE, _NONE, np.empty(0, np.uint64))
 
 
@@ -129,8 +129,8 @@ def update_one(store: Store, entry: MailboxEntry, uid: int, action: FlagAction, 
 
 
 def change_within(txn: WriteTxn, mailbox: MailboxId, uid: int, come: Flags, gone: Flags) -> None:
-    """One message gets flags and loses others, if it is there still; keywords for which there is no room are left away.
-    Raises StoreError NO_MAILBOX, BUSY, CORRUPT."""
+    """Give one message flags and take others away, if it is there still; keywords for which there is no room are left
+    out. Raises StoreError NO_MAILBOX, BUSY, CORRUPT."""
     before = txn.state(mailbox)
     try:
         bits, keywords = keyword_bits(before, come.keywords, add=True)

@@ -46,7 +46,8 @@ class Double:
 
 @define
 class Relinked:
-    """What was found; `skipped` looked equal, and was not, or had gone when its turn came."""
+    """What a search for equal files has found; `skipped` looked equal and were not, or had gone when their turn
+    came."""
 
     doubles: int = 0
     octets: int = 0

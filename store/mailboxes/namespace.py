@@ -50,7 +50,7 @@ class Wanted:
 
 @frozen
 class _Coming:
-    """One that is being made."""
+    """A mailbox that is being made."""
 
     wanted: Wanted
     id: MailboxId
@@ -125,7 +125,7 @@ def _identities(listed: MailboxList, count: int, txn: Txn) -> list[tuple[Mailbox
 
 
 def _open(store: Store, coming: Sequence[_Coming]) -> None:
-    """They are in the list: have that on disk, and let them be written to. Raises Unflushed."""
+    """Have the list on disk, in which these mailboxes are now, and let them be written to. Raises Unflushed."""
     store.mailboxes.env.flush()
     after_commit(_on_partitions, coming, lambda txn, each: txn.make_writable(each.id, store.mailboxes, each.state))
     for each in coming:
@@ -133,7 +133,7 @@ def _open(store: Store, coming: Sequence[_Coming]) -> None:
 
 
 def _some(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """As many as one transaction takes."""
+    """The next mailboxes, as many as one transaction takes."""
     for begin in range(0, len(items), MAILBOXES):
         yield items[begin:begin + MAILBOXES]
 
@@ -228,7 +228,8 @@ def require_settled(store: Store, owner: str, txn: Txn) -> None:
 
 
 def _tree(store: Store, old: MailboxName, new: MailboxName, txn: Txn = None) -> list[MailboxEntry]:
-    """What is to be renamed, parents before their children. Raises StoreError NO_MAILBOX, MAILBOX_EXISTS, BAD_NAME."""
+    """The mailboxes that are to be renamed, parents before their children. Raises StoreError NO_MAILBOX,
+    MAILBOX_EXISTS, BAD_NAME."""
     top = store.mailboxes.find(old, txn)
     tree = [*([top] if top else []), *store.mailboxes.below(old.owner, old.path, txn)]
     if not tree:
@@ -304,7 +305,7 @@ def _undo_or_leave(store: Store, owner: str) -> None:
 
 
 def _undo_rename(store: Store, owner: str) -> None:
-    """Those mailboxes of a tree that have their new names get their old ones. Raises StoreError, OSError, Failure."""
+    """Give the mailboxes of a tree that have their new names the old ones back. Raises StoreError, OSError, Failure."""
     renaming = store.mailboxes.renames.find(owner)
     if renaming is None:
         return
@@ -329,7 +330,7 @@ def undo_renames(store: Store) -> None:
 
 
 def left(store: Store) -> list[str]:
-    """Whose mailboxes this process has still to give their names back. For housekeeping."""
+    """The owners whose mailboxes this process has still to give their names back. For housekeeping."""
     return [] if store.read_only else list(store.mailboxes.renames.left)
 
 

@@ -18,7 +18,7 @@ _NOBODY_BRINGS = frozenset({Problem.NO_MAILBOX, Problem.BUSY, Problem.DISK_FULL,
 
 
 def unstored(store: Store, entries: Iterable[MailboxEntry]) -> list[MailboxEntry]:
-    """Those of these mailboxes that have skipped ahead, and whose stored figures do not say so."""
+    """The mailboxes, of these, that have skipped ahead while their stored figures do not say so."""
     found = []
     for entry in entries:
         partition = store.partitions.get(entry.partition)

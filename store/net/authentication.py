@@ -115,7 +115,7 @@ class Authenticator:
         return caller.passwords and not self._offered.isdisjoint(("PLAIN", "LOGIN"))
 
     def mechanisms(self, caller: Caller) -> tuple[str, ...]:
-        """Those that the client may use as the connection is now."""
+        """The mechanisms that the client may use as the connection is now."""
         return tuple([name for name in MECHANISMS if name in self._offered and self._possible(name, caller)])
 
     def _possible(self, name: str, caller: Caller) -> bool:
@@ -224,7 +224,7 @@ class Authenticator:
         return found
 
     async def app_password(self, login: str, password: Secret, service: str) -> tuple[Account, AppPassword] | None:
-        """Whose app password that is, and which. Raises StoreError UNAVAILABLE, CORRUPT."""
+        """The user whose app password that is, and its name. Raises StoreError UNAVAILABLE, CORRUPT."""
         directory = self.store.directory
         account = await hosting.look_up(self.store, login)
         if account is None or not account.status.may_log_in or not directory.is_login(login, account):
@@ -288,7 +288,7 @@ class Authenticator:
         return admitted.account.user != own and own not in self.settings.administrators
 
     def is_administrator_acting(self, admitted: Admitted) -> bool:
-        """Whether that is an administrator who acts as the user."""
+        """Whether this login is of an administrator who acts as the user."""
         return admitted.account.user != admitted.own.user and not self.is_for_proxy(admitted)
 
     def _require_acting(self, own: str, wanted: str, stream: Stream) -> None:
@@ -313,14 +313,14 @@ class Authenticator:
                                  f"{account.user}: {caller.service} from {caller.peer}")
 
     def line(self, key: tuple[str, str]) -> Line:
-        """Those who wait for a turn under that key."""
+        """The logins that wait for a turn under that key."""
         found = self._lines.get(key)
         if found is None:
             found = self._lines[key] = Line()
         return found
 
     def left(self, key: tuple[str, str]) -> None:
-        """One of them has had it."""
+        """Note that one of them has had its turn."""
         if self._lines[key].leave():
             del self._lines[key]
 
@@ -336,7 +336,7 @@ def attach(store: Store, settings: Settings, memory: LoginMemory | None = None) 
 
 @define(eq=False)
 class _Attempt:
-    """One login. As a context it counts how it ended, and gives the turn to the next one."""
+    """One login. Used as a context, it counts how the login ended, and gives the turn to the next one."""
 
     _authenticator: Authenticator
     _caller: Caller
@@ -363,7 +363,7 @@ class _Attempt:
         self.pass_on()
 
     def refused(self, error: StoreError) -> None:
-        """It has failed, though the client may yet have something to say."""
+        """Count the login as failed, though the client may yet have something to say."""
         if self._refused:
             return
         self._refused = True
@@ -449,7 +449,7 @@ class _Attempt:
             self._authenticator.slow.succeeded(self._turn, self._turn.user)
 
     async def _wait(self, name: str) -> None:
-        """For as long as earlier failures want, and for a turn."""
+        """Wait for as long as earlier failures demand, and for a turn."""
         self._user = self._authenticator.store.directory.user_id(name) if name else ""
         if self._place.address or self._user:       # else a token, by way of an address that does not count
             await self._take_turn(self._user)

@@ -36,7 +36,8 @@ class Behind:
 
 @frozen
 class Caller:
-    """Who knocks: by which service ("imap", "pop", "lmtp"), and whether `passwords` may be sent on the connection.
+    """A client that wants to log in: by which service ("imap", "pop", "lmtp"), and whether `passwords` may be sent on
+    the connection.
 
     `anywhere`: it wants no mail, so that its mail may be on another back end.
     """
@@ -55,7 +56,8 @@ class Caller:
 
 @frozen
 class Admitted:
-    """Who got in, and who that was in truth, `own`: not the same when an administrator or a proxy acts as a user.
+    """The user who got in, and who that was in truth, `own`: not the same when an administrator or a proxy acts as a
+    user.
 
     `mechanism`: by which that was proved ("": name and password, without SASL); `app_password`: the one that was shown,
     if it was no password of the directory; `looked`: when it was asked whether all of that may be, by the clock of the
@@ -91,7 +93,7 @@ class Admitted:
 
     @property
     def how(self) -> str:
-        """For the log: nothing, or which app password it was."""
+        """Words for the log: which app password it was, or nothing."""
         shown = self.app_password
         return "" if shown is None else f" by app password {shown.id} {quoted(shown.name)}"
 
@@ -120,7 +122,7 @@ class Line:
             raise StoreError(Problem.LIMIT, "Too many logins are waiting: try again later")
 
     def _give_up(self, turn: "Deferred[None]") -> None:
-        """Who has not had a turn yet gets one, to be given back: the caller calls `leave` in any case."""
+        """Give a login that has not had a turn yet one, to be given back: the caller calls `leave` in any case."""
         if turn in self._waiting:
             self._waiting.remove(turn)
             self._inside += 1

@@ -37,7 +37,7 @@ class KernelSyncs:
 
     @classmethod
     def of(cls, reactor: Any) -> "KernelSyncs | None":
-        """Those of this process; None where the kernel has none, or does not let us."""
+        """The syncs of this process; None where the kernel has none, or does not let us."""
         try:
             if linux_aio is not None:
                 return cls(reactor)
@@ -75,11 +75,11 @@ class KernelSyncs:
     # What the reactor calls
 
     def fileno(self) -> int:
-        """That of the eventfd."""
+        """The descriptor of the eventfd."""
         return self._context.fileno
 
     def logPrefix(self) -> str:
-        """For Twisted's log."""
+        """The name of this reader in Twisted's log."""
         return "syncs"
 
     def doRead(self) -> None:

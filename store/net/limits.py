@@ -87,7 +87,7 @@ class ConnectionLimits:
         return True
 
     def release_early(self, address: str) -> None:
-        """One of them has logged in, or has ended."""
+        """Count one connection less that has not logged in: it has logged in, or has ended."""
         network = self._network(address)
         if network:
             self._count(self._early, "e", network, -1)
@@ -100,7 +100,7 @@ class ConnectionLimits:
         return True
 
     def release_user(self, user: str) -> None:
-        """One of them has ended, or belongs to nobody any more."""
+        """Count one connection less of the user: it has ended, or belongs to nobody any more."""
         self._count(self._by_user, "u", user, -1)
 
     def _count(self, counted: dict[str, int], kind: str, name: str, change: int) -> None:

@@ -61,8 +61,8 @@ _TEXTS = {
 
 @define(eq=False)
 class OpenLogin:
-    """That of one session. `ended` says why it holds no more. `cuts`: whether a session in the middle of a command is
-    cut off then, or hears of it at its next one."""
+    """The login of one session. `ended` says why it holds no more. `cuts`: whether a session in the middle of a command
+    is cut off then, or hears of it at its next one."""
 
     _store: Store
     admitted: Admitted
@@ -111,24 +111,25 @@ class OpenLogin:
 
     @_rowless.default
     def _without_rows(self) -> frozenset[str]:
-        """Whom another back end keeps may have none."""
+        """The users who have no row here, since another back end keeps them."""
         return frozenset(user for user, row in self._rows.items() if row is None)
 
     @property
     def users(self) -> tuple[str, ...]:
-        """Whose rows it rests on."""
+        """The users whose rows the login rests on."""
         own, account = self.admitted.own.user, self.admitted.account.user
         return (own,) if own == account else (own, account)
 
     @property
     def is_use(self) -> bool:
-        """Whether it is a login of the user's own, to read mail."""
+        """Whether the user has logged in, to read mail; not an administrator as that user."""
         admitted = self.admitted
         return admitted.caller.service != "lmtp" and (
             admitted.own.user == admitted.account.user or Authenticator.of(self._store).is_for_proxy(admitted))
 
     def require(self) -> None:
-        """For before each command. Raises StoreError when the login holds no more."""
+        """Look whether the login still holds; called before each command. Raises StoreError when the login holds no
+        more."""
         if self.ended is None and (
                 self._heard or self.clock.seconds() - self._looked >= LOOK or self._store.settings.host and not all(
                     self._store.directory.is_still(user, row) for user, row in self._rows.items())):
@@ -138,24 +139,24 @@ class OpenLogin:
 
     @property
     def is_current(self) -> bool:
-        """Whether the rows are those that it has looked at."""
+        """Whether the rows are those that the login has looked at."""
         return all(self._store.directory.is_still(user, row) for user, row in self._rows.items())
 
     def leave(self) -> None:
-        """The session has ended, or somebody else is to log in."""
+        """Forget the login: its session has ended, or somebody else is to log in."""
         self._open = False
         OpenLogins.of(self._store).discard(self)
         while self._unsubscribe:
             self._unsubscribe.pop()()
 
     def hear(self) -> None:
-        """Something may have changed: have a look, in another turn of the event loop."""
+        """Have the rows looked at in another turn of the event loop, since something may have changed."""
         if not self._heard and self._open:
             self._heard, self.trusted_until = True, -math.inf
             self.clock.callLater(0, self._answer)
 
     def is_behind(self) -> bool:
-        """Whether something has changed that it has not heard of: then it must `hear`."""
+        """Whether something has changed that the login has not heard of: then `hear` is due."""
         if not self._open or self.ended is not None:
             return False
         before = dict(self._rows)
@@ -191,7 +192,7 @@ class OpenLogin:
             stream.abort()
 
     def _look(self) -> StoreError | None:
-        """Why it holds no more, if it does not. A row that is being changed has not been changed yet."""
+        """Why the login holds no more; None if it holds. A row that is being changed has not been changed yet."""
         self._heard, self._looked = False, self.clock.seconds()
         self.trusted_until = -math.inf if self._store.settings.host else self._looked + LOOK
         admitted, authenticator = self.admitted, Authenticator.of(self._store)
@@ -231,7 +232,7 @@ class OpenLogin:
 
 @define(eq=False)
 class OpenLogins:
-    """Those of a process. `said`: what a directory has said of users who have no row here."""
+    """The open logins of a process. `said`: what a directory has said of users who have no row here."""
 
     store: Store
     said: dict[str, Account] = field(factory=dict, init=False)
@@ -251,11 +252,11 @@ class OpenLogins:
 
     @classmethod
     def of(cls, store: Store) -> "OpenLogins":
-        """Those of whoever serves the store."""
+        """The open logins of the process that serves the store."""
         return store.owned.get(cls, lambda: cls(store))
 
     def add(self, login: OpenLogin) -> None:
-        """One has begun."""
+        """Have one more, which has begun."""
         self._all.add(login)
         if self._next_glance is None:
             self._next_glance = login.clock.callLater(GLANCE, self._glance, login.clock)
@@ -271,7 +272,7 @@ class OpenLogins:
             self._domains[domain][login] = None
 
     def discard(self, login: OpenLogin) -> None:
-        """One has ended."""
+        """Forget one, which has ended."""
         self._all.discard(login)
         if not self._all and self._next_glance is not None:
             self._next_glance.cancel()
@@ -285,7 +286,7 @@ class OpenLogins:
                 self._unsubscribe.pop(domain)()
 
     def look_at_all(self) -> None:
-        """The settings have changed."""
+        """Have all logins look again, since the settings have changed."""
         self._look_at(list(self._all))
 
     def _domain_changed(self, domain: str) -> None:
@@ -302,7 +303,7 @@ class OpenLogins:
             return ""
 
     def _glance(self, clock: Clock) -> None:
-        """Find out what no news have told."""
+        """Look for changes of which no news came."""
         self._next_glance = None
         version = self.store.mailboxes.version()
         if version != self._version:
@@ -379,7 +380,7 @@ class OpenLogins:
     # What an outside directory says
 
     def task(self) -> Task:
-        """What each process has to do for it."""
+        """The task by which a process asks outside directories again."""
         return Task("sessions", 1, lambda store: self._due(), lambda store, user: self._ask(user))
 
     def _due(self) -> Iterator[str]:

@@ -108,7 +108,7 @@ class _Placing:
         self._due = False
 
     def add(self, batch: Sequence[Staged]) -> None:
-        """They are on disk. Stopping the threads waits until all have their places."""
+        """Have these messages placed, which are on disk. Stopping the threads waits until all have their places."""
         self._waiting.extend(batch)
         if not self._due:
             self._due = True
@@ -193,7 +193,8 @@ class _LogFlush:
             flushed.addCallbacks(lambda _: self._ended(batch), lambda failure: self._ended(batch, failure.value))
 
     def _ask_standby(self, second: SecondCopy, batch: Batch) -> None:
-        """Who has the connection to it has the log put on our disk before it is sent."""
+        """Ask the standby for its sync. The process that has the connection to it puts the log on our disk before it
+        sends it."""
         try:
             if second.serves:
                 second.when(second.ask(), partial(self._copied, batch))
@@ -248,7 +249,7 @@ class _Journalling:
         self._waiting: list[tuple[Done, Staged]] = []
 
     def is_of(self, partition: Partition) -> bool:
-        """Whether it is of just that one: another may have come in its place, with its name."""
+        """Whether this is the journal of just that partition: another may have come in its place, with its name."""
         return self._partition is partition
 
     def ask(self, staged: Staged) -> Done | None:
@@ -331,7 +332,8 @@ class _Journalling:
             self._settling = False
 
     def _begin_another(self) -> None:
-        """Have one made, in a thread; in place of one that was given up, when that is not needed any more."""
+        """Have another journal made, in a thread; in place of one that was given up, when that is not needed any
+        more."""
         if self._making or self._partition.env.quiesced or monotonic() < self._next_try:
             return
         self._next_try = monotonic() + JOURNAL_SECONDS
@@ -410,8 +412,8 @@ class SharedSyncs(Durability):
         return found
 
     def discard(self, staged: Staged) -> None:
-        """Some time later, as with the staged name of a message that is kept: the time of the answer must not tell
-        whether the content was there."""
+        """Remove the message some time later, as with the staged name of a message that is kept: the time of the answer
+        must not tell whether the content was there."""
         if staged.concealed and staged.on_disk and not staged.needed:
             staged.left = True
             staged.place()

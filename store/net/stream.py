@@ -61,11 +61,11 @@ class Done(Wait[None]):
     waits_for = FLUSH
 
     def __await__(self) -> Any:
-        """Its own, once: nobody gives it another value than None."""
+        """The object itself, once: nobody gives it another value than None."""
         return super().__await__() if self.called else iter((self,))
 
     def end(self, failure: Exception | None = None) -> None:
-        """It is done, or has failed."""
+        """Tell the coroutine that what it waits for is done, or has failed."""
         running = self.waiting
         if running is None:
             self.callback(None) if failure is None else self.errback(failure)
@@ -96,7 +96,7 @@ class Running:
         self._step = self.coroutine.send
 
     def go_on(self) -> None:
-        """Run it until it waits again: at its beginning, and when it awaits INPUT and there is some."""
+        """Run the coroutine until it waits again: from its beginning, or when it awaits INPUT and there is some."""
         if self._event is not None:
             what, self._event = getattr(self._event, "waits_for", TURNS), None
             self.waited[what] = self.waited.get(what, 0.0) + self.clock() - self._since
@@ -113,7 +113,7 @@ class Running:
             self._wait(event)
 
     def fail(self, reason: BaseException) -> None:
-        """Where it waits it gets `reason` instead."""
+        """Raise `reason` in the coroutine, at the place where it waits."""
         self._event = None
         try:
             try:
@@ -135,7 +135,8 @@ class Running:
             event.addBoth(self._happened)
 
     def _happened(self, result: object) -> object:
-        """What it waited for. A result stays with the Deferred, from which the coroutine takes it."""
+        """Go on, since the Deferred that the coroutine waited for has fired. A result stays with the Deferred, from
+        which the coroutine takes it."""
         if isinstance(result, Failure):
             self.fail(cast(BaseException, result.value))
             return None
@@ -161,7 +162,7 @@ class Stream(Channel):
     # What sessions use
 
     def describe(self) -> Mapping[str, str]:
-        """What its session says of itself by a method of that name: state, user, mailbox, client."""
+        """What the session says of itself by its own method `describe`: state, user, mailbox, client."""
         tell: Callable[[], Mapping[str, str]] | None = getattr(self._session, "describe", None)
         return tell() if tell is not None else {}
 
@@ -408,7 +409,7 @@ class Stream(Channel):
     # Inside
 
     def _failed(self, error: BaseException) -> None:
-        """What the session did not catch."""
+        """Tell the log of an error that the session did not catch."""
         if isinstance(error, LimitReached):         # of a server whose sessions do not say so
             refusallines.refused(refusallines.LIMIT, self.peer, error.user, self._admission.limits.server, error.public,
                                  session=self.id)

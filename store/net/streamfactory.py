@@ -40,7 +40,7 @@ class StreamFactory(Factory):
         return stream
 
     def gone(self, stream: Stream) -> None:
-        """A connection has ended."""
+        """Forget a connection, which has ended."""
         self.streams.discard(stream)
         counted = self.admission.counted
         counted["octets received"] += stream.received

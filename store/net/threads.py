@@ -70,7 +70,7 @@ class ReactorThreads(Threads):
         return done
 
     def start(self, kind: str, work: Callable[[], object]) -> None:
-        """Have `work` done; what it raises goes to the log."""
+        """Have `work` done in a thread; what it raises goes to the log."""
         self.run(kind, work).addErrback(lambda failure: log.error("work in a thread failed: %s", failure.value))
 
     def pause(self, seconds: float) -> "Deferred[None]":
@@ -85,7 +85,8 @@ class ReactorThreads(Threads):
         return done
 
     def side_by_side(self, work: list[Callable[[], None]]) -> None:
-        """The last one in this thread, the others in threads of their own where these can be begun."""
+        """Do all of `work` at the same time: the last in this thread, the others in threads of their own where these
+        can begin."""
         ended: SimpleQueue[BaseException | None] = SimpleQueue()
         for one in work[:-1]:
             try:
@@ -123,7 +124,8 @@ class _Pool:
         self._stopping = False
 
     def put(self, task: Callable[[], None], user: str = "") -> None:
-        """Have it done; it must not raise. Raises RuntimeError where no thread can be begun: then it is never done."""
+        """Have the work done; it must not raise. Raises RuntimeError where no thread can begin: then it is never
+        done."""
         with self._lock:
             if len(self._threads) < min(self._under_way + 1, self._size):
                 self._begin_another()
@@ -168,7 +170,7 @@ class _Pool:
         return not user or self._stopping or self._busy[user] < max(1, self._size - 1)
 
     def forget(self) -> None:
-        """Leave undone what has not been begun."""
+        """Leave undone all work that has not begun."""
         with self._lock:
             self._queues.clear()
 

@@ -17,10 +17,10 @@ class Resumed(Protocol):
     """The coroutine of a session: see `Running` of `stream`."""
 
     def go_on(self) -> None:
-        """What it waits for has come."""
+        """Let the coroutine go on, since what it waits for has come."""
 
     def fail(self, reason: BaseException) -> None:
-        """Where it waits it gets `reason` instead."""
+        """Raise `reason` in the coroutine, at the place where it waits."""
 
 
 class Waits(Counted):
@@ -47,7 +47,7 @@ class Waits(Counted):
 
     @property
     def closing(self) -> bool:
-        """Whether its session has ended: what was written last may yet go out."""
+        """Whether the session has ended; what was written last may yet go out."""
         return self._closing
 
     async def until(self, event: "Deferred[None]", timeout: float) -> bool:
@@ -143,7 +143,7 @@ class Waits(Counted):
             self._set_timer()
 
     def _set_timer(self) -> None:
-        """Have it fire at the deadline. One that fires before does no harm."""
+        """Have the timer fire at the deadline. A timer that fires before does no harm."""
         left = max(0.0, self._deadline - self._clock.seconds())
         if self._timer is None:
             self._timer = self._clock.callLater(left, self._time_is_up)

@@ -77,7 +77,7 @@ def pack_list(files: Sequence[Listed]) -> bytes:
 
 
 def read_list(octets: bytes) -> list[Listed]:
-    """As it was sent. Raises BadMessage."""
+    """The files of a list that was sent. Raises BadMessage."""
     if len(octets) % _FILE.size:
         raise BadMessage("a list of files is not whole")
     return [Listed(*row) for row in _FILE.iter_unpack(octets)]
@@ -119,7 +119,7 @@ def positions(value: object) -> dict[str, Position]:
 
 
 def further_of(said: Message) -> dict[str, float]:
-    """Those that follow the one that asks, and how many seconds each is behind. Raises BadMessage."""
+    """The standbys that follow the one that asks, and how many seconds each is behind. Raises BadMessage."""
     found = said.fields.get("further")
     if not isinstance(found, dict) or len(found) > FURTHER:
         raise BadMessage("further standbys are none")

@@ -162,7 +162,7 @@ class Follower:
         self._journal.empty(self.state, self._last)
 
     def close(self) -> None:
-        """What is in the journal stays for the next one."""
+        """End. What is in the journal stays for the next follower."""
         self._journal.close()
 
     def _small_files(self, there: Ends) -> set[Path]:

@@ -235,7 +235,7 @@ class LongFollowing:
 
 
 def _apply_and_end(root: Path, state: StandbyState, parent: int, *, looks: bool) -> None:
-    """In the new process. It applies all; it looks for purged files for as long as its parent lives, and until SIGTERM:
+    """Apply all, in the new process; it looks for purged files for as long as its parent lives, and until SIGTERM:
     a promotion waits for the tables."""
     status, ended = 1, Event()
     try:

@@ -140,7 +140,7 @@ def skipped(place: int, behind: float) -> int:
 
 
 def _behind(root: Path, state: StandbyState) -> float:
-    """For how many seconds the other machine may have gone on without this one, at most. Who comes back (RETURNING)
+    """The seconds for which the other machine may have gone on without this one, at most. Who comes back (RETURNING)
     passes by the epochs of the other one instead."""
     if state.phase == RETURNING:
         return 0.0
@@ -168,7 +168,7 @@ def _recover(root: Path, state: StandbyState) -> StandbyState:
 
 
 def note_given_up(root: Path, name: str) -> None:
-    """That partition was absent, and nobody waits for it any more: on record, on disk. Raises OSError."""
+    """Put on record, on disk, that a partition was absent and nobody waits for it any more. Raises OSError."""
     privatefiles.make_folder(root / PROMOTED, exist_ok=True)
     replace_file(root / PROMOTED / GIVEN_UP, "".join(f"{each}\n" for each in sorted({*given_up(root), name})).encode())
 

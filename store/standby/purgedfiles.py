@@ -74,7 +74,7 @@ def _unknown(partition: Path, goes_on: Callable[[], bool]) -> Iterator[bytes]:
 
 
 def _digests(folder: str) -> Iterator[bytes]:
-    """Those of the message files in a folder."""
+    """The digests of the message files in a folder."""
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         yield from (digest for entry in entries if (digest := digest_in(entry.name)))
 

@@ -154,7 +154,7 @@ def _message_files(partition: Path, source: SourcePeer, progress: Progress) -> N
 
 
 def _databases(root: Path, state: StandbyState, source: SourcePeer, progress: Progress, age: int) -> StandbyState:
-    """Those of a snapshot, recovered as a trial that they can be, beside those that are here."""
+    """The databases of a snapshot, recovered as a trial that they can be, beside those that are here."""
     name, manifest = source.snapshot(age)
     _require_inside(source, manifest)
     total, done = sum(part.size for part in manifest.environments.values()), 0

@@ -146,7 +146,7 @@ class Begun:
 
 
 def epochs_of(said: Message) -> dict[str, int]:
-    """Those of partitions, by their names. Raises BadMessage."""
+    """The epochs of partitions, by their names. Raises BadMessage."""
     found = said.fields.get("epochs")
     if not isinstance(found, dict):
         raise BadMessage("epochs is no object")

@@ -46,7 +46,7 @@ _SUM = struct.Struct(">I")  # before each answer: its checksum
 
 @define(eq=False)
 class Journal:
-    """That of one process that follows."""
+    """The journal of one process that follows."""
 
     root: Path
     _file: BinaryIO | None = field(default=None, init=False)
@@ -83,7 +83,7 @@ class Journal:
         return file
 
     def is_due(self) -> bool:
-        """Whether it should be emptied, and can be begun."""
+        """Whether the journal should be emptied, and can be begun again."""
         return self._file is not None and (self._octets >= EMPTY_OCTETS or time.monotonic() - self._since
                                            >= EMPTY_SECONDS) and not (
             self._emptying is not None and self._emptying.is_alive())
@@ -276,7 +276,7 @@ def _in_order(root: Path, state: StandbyState) -> Iterator[tuple[Quick, Message,
 
 
 def drop(root: Path) -> None:
-    """What is in the journals counts no more. Raises OSError."""
+    """Have what is in the journals count no more. Raises OSError."""
     there = [root / name for name in NAMES if (root / name).exists()]
     for path in there:
         path.unlink()
@@ -285,7 +285,7 @@ def drop(root: Path) -> None:
 
 
 def _with_sum(answer: Message) -> list[bytes]:
-    """As it is in a journal: in one part, or in two where that copies less."""
+    """A message as it is in a journal: in one part, or in two where that copies less."""
     head, octets = answer.head, answer.octets
     if not head:
         head, octets = encode(answer.fields, octets, ANSWER_OCTETS), b""
@@ -294,7 +294,7 @@ def _with_sum(answer: Message) -> list[bytes]:
 
 
 def _answers(path: Path) -> Iterator[tuple[Quick, Message]]:
-    """Those that are whole; none of a file that is not there: it has been emptied, perhaps a moment ago."""
+    """The answers that are whole; none of a file that is not there: it has been emptied, perhaps a moment ago."""
     with contextlib.ExitStack() as opened:
         try:
             file = opened.enter_context(privatefiles.open_file(path))

@@ -124,7 +124,8 @@ def unprotected(partition: str, host: str) -> str:
 
 
 def read(root: Path) -> StandbyState | None:
-    """What is on record; None where there is no standby. Raises StoreError UNAVAILABLE when it cannot be read."""
+    """The state that is on record; None where there is no standby. Raises StoreError UNAVAILABLE when it cannot be
+    read."""
     try:
         return StandbyState.from_bytes(privatefiles.read(root / STANDBY))
     except FileNotFoundError:

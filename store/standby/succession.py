@@ -58,7 +58,7 @@ class Lineage:
         return self.number == other.number and self.line[-1:] != other.line[-1:]
 
     def goes_on_from(self, other: "Lineage") -> bool:
-        """Whether it has seen every promotion that the other one has."""
+        """Whether this store has seen every promotion that the other one has."""
         return self.line[:len(other.line)] == other.line
 
 
@@ -125,7 +125,7 @@ class Other:
 
     @classmethod
     def of(cls, message: Message) -> "Other":
-        """As it says it. Raises BadMessage."""
+        """What the other machine says of itself. Raises BadMessage."""
         return cls(Lineage.of(message), message.number("skipped") if "skipped" in message.fields else 1,
                    message.text("serves") if "serves" in message.fields else "")
 
@@ -159,7 +159,7 @@ class Succession:
 
     @property
     def lineage(self) -> Lineage:
-        """Its promotions."""
+        """The promotions that this store has seen."""
         return Lineage(self.number, self.line)
 
     @classmethod

@@ -61,7 +61,7 @@ class Heard:
     only: Collection[str] = ()
 
     def wants(self, environment: str) -> bool:
-        """Whether it is sent the log of that environment."""
+        """Whether the follower is sent the log of that environment."""
         return not self.only or environment == LIST or environment.split("/")[1] in self.only
 
 
@@ -174,8 +174,8 @@ class Cascade:
         return self.now(shown.life)
 
     def place(self, host: str, state: StandbyState) -> int:
-        """That of a machine that wants to follow, on record here and at the one that serves. Where that one cannot be
-        asked, what it has said before counts. Raises StoreError, OSError."""
+        """The place of a machine that wants to follow, on record here and at the one that serves. Where that one cannot
+        be asked, what it has said before counts. Raises StoreError, OSError."""
         known = followersrecord.read(self.root, state).places.get(host)
         try:
             with self.connect() as source:

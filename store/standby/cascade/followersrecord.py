@@ -51,12 +51,12 @@ def read(root: Path, state: StandbyState) -> Followers:
 
 
 def note(root: Path, state: StandbyState, host: str, place: int) -> None:
-    """That machine follows, with that place. Raises OSError."""
+    """Note that a machine follows, with that place. Raises OSError."""
     known = read(root, state)
     if known.places.get(host) != place:
         evolve(known, places={**known.places, host: place}).save(root)
 
 
 def forget(root: Path) -> None:
-    """It is a standby no more."""
+    """Remove the record, since this machine is a standby no more."""
     (root / FILE).unlink(missing_ok=True)

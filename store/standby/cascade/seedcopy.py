@@ -27,7 +27,7 @@ FOLDER = "standby-copies"
 
 @frozen
 class SeedCopy:
-    """One that is whole. `made`: when it was begun; monotonic."""
+    """A copy that is whole. `made`: when it was begun; monotonic."""
 
     path: Path
     manifest: Manifest
@@ -65,6 +65,6 @@ def _part(folder: Path, name: str, state: StandbyState) -> Part:
 
 
 def remove_all(root: Path) -> None:
-    """Those of an earlier process, whose manifests are gone."""
+    """Remove the copies of an earlier process, whose manifests are gone."""
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(root / FOLDER)

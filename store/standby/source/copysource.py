@@ -158,7 +158,8 @@ class Source:
                 "given_up": promotion.given_up(self.store.root)}
 
     def _environments(self) -> dict[str, Env]:
-        """Those that this standby has: the list, and all partitions or some. Raises StoreError UNAVAILABLE, OSError."""
+        """The environments that this standby has: the list, and all partitions or some. Raises StoreError UNAVAILABLE,
+        OSError."""
         self.store.join_all()
         here = self.store.partitions            # another one after each change
         if here is not self._here[0]:
@@ -232,7 +233,7 @@ class Source:
     # Following
 
     def _ends(self, message: Message) -> Answer:
-        """Up to where all logs are on disk, at one moment.
+        """The places up to which all logs are on disk, at one moment.
 
         `unlike`: environments whose log has not been where the standby says that it was.
         """
@@ -270,7 +271,7 @@ class Source:
                 raise Ended(f"what was sent to the standby is not on disk here: {error}") from error
 
     def _epochs(self) -> dict[str, int]:
-        """Those that will hold from the next start on, if they are later: see `promotion.go_ahead`."""
+        """The epochs that will hold from the next start on, if they are later: see `promotion.go_ahead`."""
         return {name: max(partition.epoch, read_epoch(partition.folder))
                 for name, partition in self.store.partitions.items()}
 

@@ -37,8 +37,9 @@ Answer = tuple[dict[str, Any], bytes]
 
 @define(eq=False)
 class FileAnswers:
-    """Those of the store, or the standby, in `root`. `messages` is the folder of the message files of a partition, by
-    its name, and raises StoreError where there is none. Every answer raises BadMessage, StoreError, OSError."""
+    """Answers about files of the store, or the standby, in `root`. `messages` is the folder of the message files of a
+    partition, by its name, and raises StoreError where there is none. Every answer raises BadMessage, StoreError,
+    OSError."""
 
     root: Path
     messages: Callable[[str], Path]
@@ -107,12 +108,12 @@ class FileAnswers:
     # Small files
 
     def _small(self, message: Message) -> Answer:
-        """Those of one folder, from one name on: name, size and time of each."""
+        """The small files of one folder, from one name on: name, size and time of each."""
         found = self.small_files(self._small_folder(message), message.text("after"))
         return {"files": [[name, each.st_size, each.st_mtime_ns] for name, each in islice(found, SMALL_FILES)]}, b""
 
     def small_files(self, folder: str, after: str = "") -> Iterator[tuple[str, os.stat_result]]:
-        """In the order of their names, those that come after one."""
+        """The small files of a folder that come after a name, in the order of their names."""
         place = self.root / folder
         names = os.listdir(place) if place.is_dir() else []
         for name in sorted(name for name in names if name > after and is_small(folder, name)):

@@ -72,11 +72,11 @@ class Member:
             return self.session
 
     def is_of(self, session: int) -> bool:
-        """Whether that is the newest connection."""
+        """Whether this is the session of the newest connection."""
         return session == self.session
 
     def has(self, number: int) -> None:
-        """It has all of that moment on disk, which it was sent."""
+        """Note that the standby has on disk all that it was sent until that moment."""
         with self.group.lock:
             now = time.monotonic()
             self.heard, self.behind = now, 0
@@ -96,7 +96,7 @@ class Member:
             self.asked.tell()
 
     def says_something(self) -> None:
-        """It is still there."""
+        """Note that the standby is still there."""
         self.heard = time.monotonic()
 
     def wants(self, partitions: Collection[str]) -> None:

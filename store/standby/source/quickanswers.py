@@ -29,9 +29,9 @@ class Logs(Protocol):
 
 @define(eq=False)
 class QuickAnswers:
-    """Those to one standby. The newest file of each log stays open from one to the next. Where nobody waits for this
-    standby (`is_unhurried`), an answer may be large: it costs less than many, and less than what is asked for file by
-    file. Everything raises OSError."""
+    """The quick answers to one standby. The newest file of each log stays open from one to the next. Where nobody waits
+    for this standby (`is_unhurried`), an answer may be large: it costs less than many, and less than what is asked for
+    file by file. Everything raises OSError."""
 
     find: FindFile
     is_unhurried: bool = True
@@ -130,7 +130,7 @@ def open_there(path: AnyPath) -> int:
 
 
 def octets_of(path: AnyPath, at: int, most: int = SENT_OCTETS) -> bytes:
-    """Up to so many octets of a file, from that one on."""
+    """At most `most` octets of a file, from the octet `at` on."""
     handle = privatefiles.open_handle(path)
     try:
         return read_at(handle, at, most)
@@ -139,7 +139,7 @@ def octets_of(path: AnyPath, at: int, most: int = SENT_OCTETS) -> bytes:
 
 
 def read_at(handle: int, at: int, most: int) -> bytes:
-    """Up to so many octets of an open file, from that one on."""
+    """At most `most` octets of an open file, from the octet `at` on."""
     found = os.pread(handle, most, at) if most else b""
     left, parts = most - len(found), [found]
     while left and parts[-1]:
