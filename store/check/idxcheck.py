@@ -71,7 +71,7 @@ def _look_at(store: Store, partition: Partition, mailbox: MailboxId, *, current:
 
 def comparable(head: Head, epoch: int) -> Head:
     """As it would be if it were written now and nothing had changed but the epoch."""
-    behind = epoch - head.epoch
+    behind = max(0, epoch - head.epoch)
     limits = {root: limit for root, limit in head.limits.items() if not root.startswith(DOMAIN)}
     return evolve(head, epoch=epoch, limits=limits, uidnext=head.uidnext + behind * UID_SKIP, written=0, recent=0,
                   generation=0, highestmodseq=head.highestmodseq + behind * MODSEQ_SKIP)

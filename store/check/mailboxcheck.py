@@ -89,6 +89,8 @@ def look_at_one(store: Store, partition: Partition, mailbox: MailboxId, state: M
         messages.count(mailbox, rows, sure=not broken)
     if coming or (state.moving or state.removed) and not _is_here(store, partition, mailbox):
         return                              # on its way to or from elsewhere, or being purged
+    if state.epoch > partition.epoch:
+        yield Finding(f"its figures are of epoch {state.epoch}, its partition has come to {partition.epoch}", where)
     yield from _look_at_mailbox(state, rows, where, whole=not broken)
     for uid in () if messages is None else messages.wrong(rows, partition.private_headers.sizes(rows, txn)):
         yield Finding(f"UID {uid} {UNLIKE}", where)

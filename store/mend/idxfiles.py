@@ -76,6 +76,8 @@ def follow_files(store: Store, partition: Partition, mailboxes: list[MailboxId])
         found = store.known(mailbox)
         if found is None or found[0].partition != partition.name:
             continue
+        if partition.transact(lambda txn, mailbox=mailbox: _come_back(txn, mailbox)):      # type: ignore[misc]
+            yield Correction("its figures were of an epoch that its partition has not come to", str(found[0].name))
         there = contents_of(partition, *found)
         if there is not None:
             yield from _follow(store, partition, *found, *there)
@@ -120,6 +122,18 @@ def _raise(txn: WriteTxn, mailbox: MailboxId, uidnext: int, highest: int) -> Non
     if state is not None:
         txn.set_state(mailbox, state, evolve(state, uidnext=max(state.uidnext, uidnext),
                                              highestmodseq=max(state.highestmodseq, highest)))
+
+
+def _come_back(txn: WriteTxn, mailbox: MailboxId) -> bool:
+    """Have figures of a later epoch than the partition's be of its epoch, and skip ahead, since nobody knows what has
+    been shown; whether they were."""
+    state = txn.any_state(mailbox)
+    if state is None or state.epoch <= txn.partition.epoch:
+        return False
+    modseq = state.highestmodseq + MODSEQ_SKIP
+    txn.set_state(mailbox, state, evolve(state, epoch=txn.partition.epoch, highestmodseq=modseq, changed=modseq,
+                                         uidnext=min(state.uidnext + UID_SKIP, MAX_UID)))
+    return True
 
 
 def skip_ahead(txn: WriteTxn, mailbox: MailboxId, before: MailboxState) -> None:

@@ -49,6 +49,7 @@ from store.tables.state import (
     DELETED,
     SEEN,
     UNLISTED,
+    LaterEpoch,
     MailboxState,
     arrived,
     claimed,
@@ -130,13 +131,16 @@ class WriteTxn:
     def state(self, mailbox: MailboxId) -> MailboxState:
         """The mailbox's figures; it is locked from here on.
 
-        Raises StoreError NO_MAILBOX when it has been deleted, BUSY while it is being moved or made.
+        Raises StoreError NO_MAILBOX when it has been deleted, BUSY while it is being moved or made, LaterEpoch.
         """
         state = self.any_state(mailbox)
         if state is None or state.removed:
             raise StoreError(Problem.NO_MAILBOX)
         if state.moving:
             raise StoreError(Problem.BUSY, "The mailbox is being moved, or made")
+        if state.epoch != self.partition.epoch:
+            self.partition.found_damage(mailbox)
+            raise LaterEpoch(state.epoch, self.partition.epoch)
         return state
 
     def any_state(self, mailbox: MailboxId) -> MailboxState | None:
@@ -169,13 +173,17 @@ class WriteTxn:
         """A message of that size, with these flags, arrives: returns its UID and MODSEQ. `append_arrival` must follow.
 
         Every recipient of every delivery costs this, so it works on the figures as they are stored. `delivery`: see
-        `QuotaTable.charge`. Raises StoreError NO_MAILBOX, BUSY, OVER_QUOTA, QUOTA_GRACE_ENDED.
+        `QuotaTable.charge`. Raises StoreError NO_MAILBOX, BUSY, CORRUPT, OVER_QUOTA, QUOTA_GRACE_ENDED.
         """
         partition, key = self.partition, state_key(mailbox)
         data = partition.states.get_to_change(key, self.handle)
         if data is None:
             raise StoreError(Problem.NO_MAILBOX)
-        uid, modseq, root, after = arrived(data, partition.epoch, octets, system)
+        try:
+            uid, modseq, root, after = arrived(data, partition.epoch, octets, system)
+        except LaterEpoch:
+            partition.found_damage(mailbox)
+            raise
         if partition.domains.limited:
             self.charge_root(root, octets, 1, enforce=enforce, delivery=delivery)
         else:
@@ -225,8 +233,12 @@ class WriteTxn:
         if not (gone or come):
             must_be_here(data, partition.epoch)
             return modseq, None
-        modseq, after = flagged(data, partition.epoch, bool(gone & SEEN) - bool(come & SEEN),
-                                bool(come & DELETED) - bool(gone & DELETED))
+        try:
+            modseq, after = flagged(data, partition.epoch, bool(gone & SEEN) - bool(come & SEEN),
+                                    bool(come & DELETED) - bool(gone & DELETED))
+        except LaterEpoch:
+            partition.found_damage(mailbox)
+            raise
         if self.hears is not None and self.hears.flags:
             self._hear_of_flags(mailbox, uid, come, gone, after)
         record, part = with_flags(value, at, flags, modseq)
@@ -248,7 +260,11 @@ class WriteTxn:
         data = partition.states.get_to_change(key, self.handle)
         if data is None:
             raise StoreError(Problem.NO_MAILBOX)
-        first, uidnext, after = claimed(data, partition.epoch)
+        try:
+            first, uidnext, after = claimed(data, partition.epoch)
+        except LaterEpoch:
+            partition.found_damage(mailbox)
+            raise
         if first < uidnext:
             partition.states.put(key, after, self.handle)
         return first, uidnext

@@ -140,7 +140,7 @@ def limits_of(found: Iterable[Source], partition: str) -> dict[str, list[int]]:
 
 def is_as_written(state: MailboxState, written: MailboxState | Head) -> bool:
     """Whether nothing has happened to the mailbox since these were its figures."""
-    behind = state.epoch - written.epoch
+    behind = max(0, state.epoch - written.epoch)
     return (state.uidnext, state.highestmodseq) == (written.uidnext + behind * UID_SKIP,
                                                     written.highestmodseq + behind * MODSEQ_SKIP)
 

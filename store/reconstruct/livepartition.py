@@ -217,7 +217,7 @@ def _is_newer(store: Store, partition: Partition, mailbox: MailboxId, state: Mai
         head = read_head(found[0])
     except StoreError:
         return True
-    behind = state.epoch - head.epoch
+    behind = max(0, state.epoch - head.epoch)
     return head.id != mailbox or state.highestmodseq > head.highestmodseq + behind * MODSEQ_SKIP
 
 

@@ -79,19 +79,41 @@ class MailboxState:
 
         UIDs and MODSEQs that were shown, but not yet on disk when the machine stopped, must not come to mean something
         else: a mailbox last written in an earlier epoch skips ahead before it gives out the next. Whoever was moving
-        the mailbox then moves it no more.
+        the mailbox then moves it no more. Figures of a later epoch stay as they are, so that nothing gets smaller; who
+        would write to such a mailbox is refused (`LaterEpoch`).
         """
         root, *keywords = data[_STATE.size:].decode().split("\n")
         (validity, uidnext, highest, changed, recent, messages, unseen, deleted, octets, then, log_since, logged,
          removed, moving) = _STATE.unpack_from(data)
         behind = epoch - then
         if behind:
-            uidnext += behind * UID_SKIP
-            highest += behind * MODSEQ_SKIP
-            changed = highest
-            moving = 0
+            if behind < 0:
+                epoch = then
+            else:
+                uidnext += behind * UID_SKIP
+                highest += behind * MODSEQ_SKIP
+                changed = highest
+                moving = 0
         return cls(validity, uidnext, highest, changed, recent, messages, unseen, deleted, octets, epoch, log_since,
                    logged, removed, moving, root, tuple(keywords))
+
+
+class LaterEpoch(StoreError):
+    """Nobody writes to a mailbox whose figures are of a later epoch than its partition: they are damaged, or this
+    process has not heard of the epoch. After the next unclean end it would not skip ahead."""
+
+    def __init__(self, of: int, epoch: int) -> None:
+        super().__init__(Problem.CORRUPT, "The mailbox cannot be changed until it has been repaired",
+                         f"its figures are of epoch {of}, its partition has come to {epoch}")
+
+
+def _to_change(data: bytes, epoch: int) -> bytes:
+    """Figures of another epoch, in stored form, as those of this one. Raises StoreError NO_MAILBOX, BUSY, CORRUPT."""
+    state = MailboxState.from_bytes(data, epoch)
+    if state.epoch != epoch:
+        _require(state.removed, state.moving)
+        raise LaterEpoch(state.epoch, epoch)
+    return state.to_bytes()
 
 
 def counted(state: MailboxState, rows: Rows) -> MailboxState:
@@ -109,12 +131,12 @@ def gained(state: MailboxState, rows: Rows, sign: int = 1) -> MailboxState:
 def arrived(data: bytes, epoch: int, size: int, system: int) -> tuple[int, int, str, bytes]:
     """The figures of a mailbox, in stored form, when a message of that size and system flags arrives.
 
-    Gives its UID, its MODSEQ, the quota root, and the figures then. Raises StoreError NO_MAILBOX, BUSY.
+    Gives its UID, its MODSEQ, the quota root, and the figures then. Raises StoreError NO_MAILBOX, BUSY, CORRUPT.
     """
     (validity, uid, highest, changed, recent, messages, unseen, deleted, octets, then, log_since, logged, removed,
      moving) = _STATE.unpack_from(data)
     if then != epoch:
-        return arrived(MailboxState.from_bytes(data, epoch).to_bytes(), epoch, size, system)
+        return arrived(_to_change(data, epoch), epoch, size, system)
     if removed or moving:
         _require(removed, moving)
     names = data[_STATE.size:]
@@ -127,12 +149,12 @@ def flagged(data: bytes, epoch: int, unseen: int, deleted: int) -> tuple[int, by
     r"""The figures of a mailbox, in stored form, when flags of one message change: so many messages more are unseen,
     so many more \Deleted.
 
-    Gives the MODSEQ of the change, and the figures then. Raises StoreError NO_MAILBOX, BUSY.
+    Gives the MODSEQ of the change, and the figures then. Raises StoreError NO_MAILBOX, BUSY, CORRUPT.
     """
     (validity, uid, highest, _, recent, messages, before, marked, octets, then, log_since, logged, removed,
      moving) = _STATE.unpack_from(data)
     if then != epoch:
-        return flagged(MailboxState.from_bytes(data, epoch).to_bytes(), epoch, unseen, deleted)
+        return flagged(_to_change(data, epoch), epoch, unseen, deleted)
     if removed or moving:
         _require(removed, moving)
     after = _STATE.pack(validity, uid, highest + 1, highest + 1, recent, messages, before + unseen, marked + deleted,
@@ -142,11 +164,11 @@ def flagged(data: bytes, epoch: int, unseen: int, deleted: int) -> tuple[int, by
 
 def claimed(data: bytes, epoch: int) -> tuple[int, int, bytes]:
     r"""The UIDs that no session has been told are \Recent, from the first up to but not including UIDNEXT, and the
-    stored figures when a session has been told of all. Raises StoreError NO_MAILBOX, BUSY."""
+    stored figures when a session has been told of all. Raises StoreError NO_MAILBOX, BUSY, CORRUPT."""
     (validity, uidnext, highest, changed, recent, messages, unseen, deleted, octets, then, log_since, logged, removed,
      moving) = _STATE.unpack_from(data)
     if then != epoch:
-        return claimed(MailboxState.from_bytes(data, epoch).to_bytes(), epoch)
+        return claimed(_to_change(data, epoch), epoch)
     if removed or moving:
         _require(removed, moving)
     after = _STATE.pack(validity, uidnext, highest, changed, uidnext, messages, unseen, deleted, octets, epoch,
@@ -156,9 +178,9 @@ def claimed(data: bytes, epoch: int) -> tuple[int, int, bytes]:
 
 def all_claimed(data: bytes, epoch: int) -> int | None:
     r"""UIDNEXT in stored figures of this epoch, of a mailbox that has not been removed, if sessions have been told of
-    all \Recent messages. In another epoch UIDNEXT is not what is stored."""
+    all \Recent messages. In figures of an earlier epoch UIDNEXT is not what is stored."""
     _, uidnext, _, _, recent, _, _, _, _, then, _, _, removed, _ = _STATE.unpack_from(data)
-    return uidnext if recent >= uidnext and then == epoch and not removed else None
+    return uidnext if recent >= uidnext and then >= epoch and not removed else None
 
 
 def must_be_here(data: bytes, epoch: int) -> None:
@@ -179,7 +201,7 @@ def _require(removed: int, moving: int) -> None:
 def before_skip(data: bytes, epoch: int) -> int | None:
     """UIDNEXT in stored figures from before an unclean end of a partition that is in that epoch now; None in those that
     have been stored since."""
-    return int.from_bytes(data[4:8], "little") if int.from_bytes(data[_EPOCH:_EPOCH + 4], "little") != epoch else None
+    return int.from_bytes(data[4:8], "little") if int.from_bytes(data[_EPOCH:_EPOCH + 4], "little") < epoch else None
 
 
 def charged_root(data: bytes) -> str:
@@ -195,7 +217,7 @@ def root_if_here(data: bytes) -> str | None:
 
 
 def in_epoch(data: bytes, epoch: int) -> bytes:
-    """Stored figures as those of that epoch."""
+    """Stored figures as those of that epoch, if they are of no later one."""
     return data if int.from_bytes(data[_EPOCH:_EPOCH + 4], "little") == epoch else (
         MailboxState.from_bytes(data, epoch).to_bytes())
 
@@ -225,7 +247,9 @@ def is_unchanged(data: bytes, epoch: int, highestmodseq: int) -> bool:
     """Whether stored figures are those of a mailbox that is here (`is_here`) and has that HIGHESTMODSEQ, in that epoch.
     """
     _, _, highest, _, _, _, _, _, _, then, _, _, removed, moving = _STATE.unpack_from(data)
-    return bool(highest + (epoch - then) * MODSEQ_SKIP == highestmodseq and not removed and not moving)
+    if then < epoch:
+        highest += (epoch - then) * MODSEQ_SKIP
+    return bool(highest == highestmodseq and not removed and not moving)
 
 
 @frozen(eq=False)
