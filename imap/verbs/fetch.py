@@ -1,11 +1,11 @@
 r"""FETCH: RFC 3501 §6.4.5, §7.4.2; `binary` has the items of RFC 3516.
 
-Messages go out in batches. What index and cache know is formatted for a whole batch at once. What is in message files
-is read in pieces, and sent before more is read. So neither a large mailbox nor a large message takes much memory.
+Messages go out in batches. What index and cache know is formatted for a whole batch at once. Sections of messages come
+from `quick`, most of them, and from `messagesections`, which reads message files in pieces, and sends each before it
+reads more. So neither a large mailbox nor a large message takes much memory.
 """
 
 import logging
-import os
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Any
@@ -19,11 +19,11 @@ from imap.lines import DATE_FORM, Mask, Positions, dates, flag_lists, format_lin
 from imap.refusals import CODES
 from imap.session import Session
 from imap.states import Refused, Reply
-from imap.verbs import binary
-from imap.verbs.quick import Pieces, Quick, Span, portion, string_head
+from imap.verbs.messagesections import MessageSections, separator
+from imap.verbs.quick import Pieces, Quick
 from imap.verbs.resync import changed_since, vanished
 from imap.view import Belief, View
-from imap.wire.fetch import Binary, Fetch, Item, Items, Part, Section, counts_as_read
+from imap.wire.fetch import Binary, Fetch, Item, Items, Section, counts_as_read
 from imap.wire.responses import BAD, NO, UNKNOWN_CTE
 from imap.wire.structures import GLOBAL, without_global
 from imap.wire.writer import without_nul
@@ -32,12 +32,8 @@ from store.delivery import durable
 from store.errors import Problem, StoreError
 from store.mailboxes.flagchanges import update_flags
 from store.message.cachedbatch import NO_RECORDS, CachedBatch
-from store.message.cacherecord import CachedMessage, PartSpan, Path
-from store.message.fields import Fields, Lister
-from store.message.headers import header_end
-from store.message.sections import section
-from store.net.linestates import ConnectionLost
-from store.partition.messagereading import MessageFile, verified
+from store.message.cacherecord import CachedMessage
+from store.message.fields import Lister
 from store.problems import tell_refusal
 from store.tables.index import Rows, message_of, take
 from store.tables.state import SEEN
@@ -48,15 +44,10 @@ log = logging.getLogger(__name__)
 FIGURES = 2000              # messages in a batch when the index knows all that is asked for
 CACHED = 250                # when the cache does
 READ = 50                   # when files are read
-HEADER = 1 << 20            # octets of a header that HEADER.FIELDS looks through; fields beyond are not found
-BEGINNING = 16 << 10        # octets in which nearly every header ends
 FEW = 8                     # so many sections of a message are made without a look at the clock
-LONG_HEADER = 64 << 10      # octets of a header that is looked through in a thread
 
 _UID = (Item.UID,)
 _CACHED_ITEMS = (Item.ENVELOPE, Item.BODY, Item.BODYSTRUCTURE)
-_PARTS = {Part.ALL: None, Part.TEXT: "TEXT", Part.MIME: "MIME"}      # the others are HEADER, or taken from it
-_FIELDS = (Part.HEADER_FIELDS, Part.HEADER_FIELDS_NOT)
 _Records = list[CachedMessage | None]
 _NOTHING: Positions = np.empty(0, np.intp)
 
@@ -86,7 +77,7 @@ async def fetch(session: Session, command: Fetch) -> Reply:
     name = "UID FETCH" if command.by_uid else "FETCH"
     if work.unreadable:
         return Reply(f"{name}: some messages could not be read", CODES[work.unreadable], NO)
-    if work.undecodable:
+    if work.undecodable():
         return Reply(f"{name}: some parts have an unknown transfer encoding", UNKNOWN_CTE, NO)
     return Reply(f"{name} completed")
 
@@ -139,9 +130,12 @@ class _Fetching:
         self.seen: list[Positions] = []                     # messages that this FETCH has made \\Seen
         self.modseqs: list[NDArray[np.uint64]] = []         # and their MODSEQs
         self.unreadable: Problem | None = None
-        self.undecodable = False
-        self._decoded: tuple[CachedMessage, dict[Path, PartSpan]] | None = None
+        self._slowly: MessageSections | None = None         # for messages that `quick` does not answer for
         self._held = 0                                      # octets of files since others last had a turn
+
+    def undecodable(self) -> bool:
+        """Whether a part that was asked for has a transfer encoding that nobody knows."""
+        return self._slowly is not None and self._slowly.undecodable
 
     async def send_one(self, at: int) -> bool:
         """Answer for the message at that place, of which nothing is to be changed; False when that is to be done as for
@@ -342,7 +336,7 @@ class _Fetching:
             forms, columns = self._columns(rows[newly], NO_RECORDS, untold)
             form = b" ".join(forms)
             for at, values in zip(newly.tolist() if forms else (), zip(*columns, strict=True), strict=True):
-                heads[at] += _separator(heads[at]) + form % values
+                heads[at] += separator(heads[at]) + form % values
         await self._send_answers(heads, rows, cached)
 
     async def _send_answers(self, heads: list[bytes], rows: Rows, cached: _Records | None) -> None:
@@ -365,7 +359,11 @@ class _Fetching:
                 answers = quick.answer(partition.files, figures, own, verified=verified),
         for at, (head, answer) in enumerate(zip(heads, answers, strict=True)):
             if answer is None:
-                await self._send_message(head, rows[at], cached[at] if cached is not None else None)
+                if self._slowly is None:
+                    headers_only = quick is not None and quick.headers_only
+                    self._slowly = MessageSections(self.session, self.view, self.plan.sections,
+                                                   self._cached, self._lost, headers_only=headers_only)
+                await self._slowly.send(head, rows[at], cached[at] if cached is not None else None)
                 continue
             write(head, b"" if head.endswith(b"(") else b" ", *answer, b")\r\n")
             self._held += sum(map(len, answer))
@@ -373,113 +371,6 @@ class _Fetching:
                 await self._breathe()
             elif many:
                 await self.session.stream.breathe()
-
-    async def _send_message(self, head: bytes, row: Any, cached: CachedMessage | None) -> None:
-        """Send the response for one message. What cannot be read is NIL: the session goes on."""
-        stream = self.session.stream
-        try:
-            file = self._open(row)
-        except StoreError as error:
-            self._lost(error)
-            stream.write(head + _separator(head) + b" ".join(map(_nothing, self.plan.sections)) + b")\r\n")
-            return
-        walked: dict[Span, Fields] = {}         # headers, by where they are
-        with file:
-            for one in self.plan.sections:
-                await stream.breathe()
-                start, head = head + _separator(head), b""
-                try:
-                    if isinstance(one, Binary):
-                        await self._send_binary(start, one, file, row, cached)
-                    else:
-                        await self._send_section(start + one.label, one, file, row, cached, walked)
-                except binary.HalfSent as error:    # what came next would be taken for the rest
-                    self._lost(error.reason)
-                    stream.abort()
-                    raise ConnectionLost from error
-                except StoreError as error:
-                    self._lost(error)
-                    stream.write(start + _nothing(one))
-        stream.write(b")\r\n")
-
-    async def _send_binary(self, start: bytes, one: Binary, file: MessageFile, row: Any, cached: CachedMessage | None
-                           ) -> None:
-        try:
-            parts, trace = (self._parts_of(cached), cached.trace) if cached is not None else ({}, 0)
-            pieces = binary.pieces_of(one, file, parts, trace, int(row["header_length"]))
-        except binary.UnknownEncoding:
-            self.undecodable = True
-            pieces = None
-        await binary.send(self.session, start + one.label, one, pieces, file, bytes(row["digest"]))
-
-    def _open(self, row: Any) -> MessageFile:
-        file = self.session.source.open_message(self.view.mailbox.entry, row)
-        if os.fstat(file.fileno).st_size < file.end:        # found out before a literal is announced
-            file.close()
-            raise StoreError(Problem.CORRUPT, detail=f"message file {bytes(row['digest']).hex()} is too short")
-        if not self.session.store.settings.verify_reads or self.plan.quick is not None and self.plan.quick.headers_only:
-            return file
-        return verified(file, bytes(row["digest"]))
-
-    def _span(self, one: Section, file: MessageFile, row: Any, cached: CachedMessage | None) -> Span | None:
-        """Where the section is in the message; None if it has no such section, or nobody knows."""
-        if not one.path:
-            if one.part is Part.ALL:
-                return 0, file.size
-            end = header_end(file.read(0, BEGINNING))
-            if end is not None:
-                return (end, file.size) if one.part is Part.TEXT else (0, end)
-            cached, = self._cached(np.array([row]))
-        if cached is None:
-            return None
-        return section(cached, one.path, _PARTS.get(one.part, "HEADER"), int(row["header_length"]), len(file.head),
-                       self._parts_of(cached))
-
-    def _parts_of(self, cached: CachedMessage) -> dict[Path, PartSpan]:
-        """The table of parts, decoded once, however many parts are asked for."""
-        if self._decoded is None or self._decoded[0] is not cached:
-            self._decoded = cached, cached.parts
-        return self._decoded[1]
-
-    async def _send_section(self, head: bytes, one: Section, file: MessageFile, row: Any,
-                            cached: CachedMessage | None, walked: dict[Span, Fields]) -> None:
-        """Send one section: its octets as they are stored, but for NUL."""
-        stream = self.session.stream
-        span = self._span(one, file, row, cached)
-        if span is None:
-            stream.write(head + b" NIL")
-            return
-        if one.part in _FIELDS:
-            if span not in walked:
-                walked[span] = await self._walk(file.read(span[0], min(span[1] - span[0], HEADER)))
-            fields = walked[span].pick(one.fields, one.part is Part.HEADER_FIELDS_NOT)
-            first, end = portion((0, len(fields)), one.partial)
-            stream.write(head + string_head(end - first) + without_nul(fields[first:end]))
-            self._held += LONG_HEADER if span[1] - span[0] > LONG_HEADER else end - first
-            if self._held >= READ_OCTETS:
-                await self._breathe()
-            return
-        at, end = portion(span, one.partial)
-        data = file.read(at, min(READ_OCTETS, end - at))      # before its length is told
-        stream.write(head + string_head(end - at))
-        while at < end:
-            stream.write(without_nul(data))
-            at += len(data)
-            self._held += len(data)
-            if self._held >= READ_OCTETS:
-                await self._breathe()
-            try:
-                data = file.read(at, min(READ_OCTETS, end - at))
-            except StoreError as error:
-                raise binary.HalfSent(error) from error
-
-    async def _walk(self, header: bytes) -> Fields:
-        """The fields of a header; those of a long one are found in a thread."""
-        names = [name for one in self.plan.sections if isinstance(one, Section) for name in one.fields or ()]
-        if len(header) <= LONG_HEADER:
-            return Fields(header, names)
-        return await self.session.patiently(offload.run(self.session.store, "search", Fields, header, names,
-                                                             user=self.session.user))
 
     async def _breathe(self) -> None:
         self._held = 0
@@ -489,12 +380,3 @@ class _Fetching:
 def _batch(cached: _Records | None) -> CachedBatch:
     """Those of these records that are not lost."""
     return CachedBatch.of_records([one for one in cached if one is not None]) if cached else NO_RECORDS
-
-
-def _nothing(one: Section | Binary) -> bytes:
-    """The item of a part that is not there."""
-    return one.label + (b" 0" if isinstance(one, Binary) and one.size else b" NIL")
-
-
-def _separator(head: bytes) -> bytes:
-    return b"" if head.endswith(b"(") else b" "

@@ -1,7 +1,7 @@
 """Sections of messages that are read in one piece: for FETCH of many messages' headers, or of many small messages. If
 cache records have the header fields, nothing is read from files.
 
-Whatever needs the table of parts, or is large, or cannot be read, is left to `verbs.fetch`.
+Whatever needs the table of parts, or is large, or cannot be read, is left to `messagesections`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from imap.verbs import fetch, quick
+from imap.verbs import messagesections, quick
 from imap.wire import fetch as fetch_items
 from mboxlist.names import MailboxName
 from store.message.fields import header_fields, picker
@@ -153,7 +153,7 @@ def test_many_headers_are_read_in_few_calls(place, faults):
     for at in range(120):
         place.deliver("INBOX", content(str(at)))
     read = faults.watch(MessageFiles, "beginning", lambda files, digest, *_: digest)
-    faults.forbid(fetch._Fetching, "_send_message")
+    faults.forbid(messagesections.MessageSections, "send")
     wire = place.connect()
     wire.send(b"a LOGIN alice secret\r\nb EXAMINE INBOX\r\n")
     wire.received()
@@ -169,7 +169,7 @@ def test_listed_fields_open_no_file(place, faults):
     place.deliver("INBOX", content("lost"))
     place.lose("INBOX", 2)
     faults.forbid(MessageFiles, "beginning")
-    faults.forbid(fetch._Fetching, "_send_message")
+    faults.forbid(messagesections.MessageSections, "send")
     wire = place.connect()
     wire.send(b"a LOGIN alice secret\r\nb EXAMINE INBOX\r\n")
     wire.received()
