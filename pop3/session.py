@@ -348,7 +348,7 @@ class Session:
             if error.problem is Problem.CORRUPT and store.refresh(mailbox).row(int(row["uid"])) is None:
                 raise StoreError(Problem.GONE) from None
             raise
-        return verified(file, bytes(row["digest"])) if store.settings.verify_reads else file
+        return verified(file, bytes(row["digest"]), self._user) if store.settings.verify_reads else file
 
     def _shown(self, file: MessageFile, number: int, first: bytes) -> File:
         """The message in the form that this client may have; `first` is how it begins. Raises NeedsUtf8, StoreError."""

@@ -130,8 +130,9 @@ class Settings:
     cache: int = setting(64 << 20, "octets of memory for each partition's database cache", type="size")
     database_locks: int = setting(200_000, "pages of a partition's database that can be locked at once; bounds how "
                                   "many messages one COPY takes")
-    verify_reads: bool = setting(True, "whether a message of up to 64 KiB is compared with its digest before a client "
-                                 "gets any of its body; one that the disk gives back wrong is refused, and logged")
+    verify_reads: bool = setting(True, "whether a message of up to 64 KiB is compared with its digest, or with a hash "
+                                 "of what agreed with it before, when a client reads its body; one that the disk gives "
+                                 "back wrong is refused, and logged")
     scrub_rate: int = setting(50 << 20, "octets a second that onecopy scrub reads; 0: as many as it can", type="size")
     checkpoint_interval: int = setting(60, "time between log checkpoints", type="duration")
     log_archive: Path | None = setting(None, "folder to which database logs go that are no longer needed; default: "

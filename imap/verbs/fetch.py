@@ -350,13 +350,13 @@ class _Fetching:
             answers = quick.from_records(cached)
         else:
             partition = self.session.place(self.view.mailbox.entry.partition)
-            verified = self.session.store.settings.verify_reads
+            reader = self.session.user if self.session.store.settings.verify_reads else None
             if len(rows) > 1:
-                answers = quick.answers(partition.files, rows, partition.private_headers, verified=verified)
+                answers = quick.answers(partition.files, rows, partition.private_headers, reader=reader)
             else:
                 figures = message_of(rows[0])
                 own = partition.private_headers.get(figures[-1]) if figures[-1] else b""
-                answers = quick.answer(partition.files, figures, own, verified=verified),
+                answers = quick.answer(partition.files, figures, own, reader=reader),
         for at, (head, answer) in enumerate(zip(heads, answers, strict=True)):
             if answer is None:
                 if self._slowly is None:

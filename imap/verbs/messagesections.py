@@ -96,7 +96,7 @@ class MessageSections:
             raise StoreError(Problem.CORRUPT, detail=f"message file {bytes(row['digest']).hex()} is too short")
         if self._headers_only or not self._session.store.settings.verify_reads:
             return file
-        return verified(file, bytes(row["digest"]))
+        return verified(file, bytes(row["digest"]), self._session.user)
 
     def _span(self, one: Section, file: MessageFile, row: Any, cached: CachedMessage | None) -> Span | None:
         """Where the section is in the message; None if it has no such section, or nobody knows."""

@@ -59,27 +59,27 @@ class Quick:
             takes = tuple([Lister(one.fields) for one in sections if isinstance(one, Section)])
         return cls(tuple(renders), of_record, takes, headers_only, to_end_of_header)
 
-    def answers(self, files: MessageFiles, rows: Rows, private_headers: PrivateHeaders, *, verified: bool
+    def answers(self, files: MessageFiles, rows: Rows, private_headers: PrivateHeaders, *, reader: str | None
                 ) -> Iterator[Pieces | None]:
         """The `answer` for each message, made when it is asked for."""
         heads = {0: b"", **private_headers.used(rows)}
         for figures in messages_of(octets_of(rows)):
-            yield self.answer(files, figures, heads.get(figures[-1]), verified=verified)
+            yield self.answer(files, figures, heads.get(figures[-1]), reader=reader)
 
-    def answer(self, files: MessageFiles, figures: MessageFigures, head: bytes | None, *, verified: bool
+    def answer(self, files: MessageFiles, figures: MessageFigures, head: bytes | None, *, reader: str | None
                ) -> Pieces | None:
-        """The sections of a message that begins with this head; None: nobody knows its head. Returns None when this is
-        the wrong way, or when what is `verified` is damaged."""
+        """The sections of a message that begins with this head; None: nobody knows its head. It is compared with its
+        digest for this reader, unless that is None. Returns None when this is the wrong way, or when it is damaged."""
         size, serial, header_length, digest, _ = figures
         end = header_length + size - len(head or b"")
         if self.headers_only:
-            end, verified = min(end, header_length + BEGINNING), False
+            end, reader = min(end, header_length + BEGINNING), None
         elif end > LARGEST:
             return None
         if head is None or end <= header_length:
             return None
         message = files.beginning(digest, serial, end)
-        if message is None or verified and not agrees(message, digest):
+        if message is None or reader is not None and not agrees(message, digest, reader):
             return None
         if header_length:
             message = message[header_length:]

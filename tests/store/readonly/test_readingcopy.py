@@ -75,7 +75,7 @@ def test_what_only_a_file_journal_has_is_read_there(store: Store, tmp_path: Path
     copied = open_store(readingcopy.make(tmp_path / "crashed", SMALL.cache), SMALL)
     view = copied.open_mailbox(copied.entry(INBOX))
     for row, body in zip(view.rows, (MAIL, *mail), strict=True):
-        with verified(copied.open_message(view.entry, row), bytes(row["digest"])) as file:
+        with verified(copied.open_message(view.entry, row), bytes(row["digest"]), "alice") as file:
             assert file.read(0, 1000).endswith(body)
         assert copied.partitions["primary"].files.beginning(bytes(row["digest"]), int(row["serial"]), 20) is not None
     scrubbed = Scrubbed()
