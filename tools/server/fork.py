@@ -16,6 +16,7 @@ from typing import BinaryIO, NoReturn
 from attrs import define
 
 from mboxlist import privatefiles
+from tools.server.process.freedmemory import fill_gaps
 
 _PR_SET_PDEATHSIG = 1
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
@@ -36,7 +37,8 @@ class Child:
         standard error, and that of the log."""
         read, write = os.pipe2(os.O_CLOEXEC)
         gc.collect()
-        gc.freeze()                             # what is there now stays where it is, so the pages stay shared
+        gc.freeze()                             # what is there now stays where it is, so the pages stay shared,
+        fill_gaps()                             # and what is made from now on comes to lie on others
         pid = os.fork()
         if pid == 0:
             _be_child(work, keep, write)
