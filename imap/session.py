@@ -40,10 +40,10 @@ from store.net.callers import Admitted
 from store.net.linestates import Clock, ConnectionLost, LimitReached, Stopping, TimedOut
 from store.net.stream import INPUT, Stream
 from store.observing.loglines import LIMIT, tell_command
-from store.partition.transactions import UNITS
 from store.problems import tell_refusal
 from store.progress import Abandoned, Progress
 from store.store import Store
+from store.tables.slices import UNITS
 
 log = logging.getLogger(__name__)
 _ONE_MESSAGE = b"", b""     # after the first text of an APPEND: one message, which went elsewhere
@@ -343,7 +343,7 @@ class Session(Selection):
         return Progress(lambda: self.stream.lost)
 
     async def change(self, units: float, work: Callable[[], T], *, kind: str = "changes") -> T:
-        """The result of work that is so much (`transactions.units`). It is done at once when it is little, and need not
+        """The result of work that is so much (`slices.units`). It is done at once when it is little, and need not
         wait."""
         if units <= QUICK_UNITS:
             heard, freeze = self._heard_of, self.store.write_freeze

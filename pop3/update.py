@@ -13,9 +13,9 @@ from store.errors import StoreError
 from store.mailboxes import authorization
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
-from store.partition.transactions import EXPUNGE_UNITS, FLAG_UNITS, UNITS, PartlyDone, sorted_uids, units
 from store.problems import tell_refusal
 from store.store import Store
+from store.tables.slices import EXPUNGE_UNITS, FLAG_UNITS, UNITS, PartlyDone, sorted_uids, units
 from store.values import Flag, FlagAction, Flags
 
 log = logging.getLogger(__name__)

@@ -46,7 +46,7 @@ MESSAGES = 262_144          # of the largest mailboxes
 MAILBOXES = 320             # more than are listed there
 TURN_UNITS = 100_000        # calls in one turn at most: about 20 ms
 TURN_OCTETS = 32 << 20      # allocated at the same time in a turn at most: an array of all records is 25 MiB
-TRANSACTION_UNITS = 12_000  # of work in one transaction at most: about 10 ms (`transactions.UNITS` is less)
+TRANSACTION_UNITS = 12_000  # of work in one transaction at most: about 10 ms (`slices.UNITS` is less)
 LIMITS = Limits()
 
 

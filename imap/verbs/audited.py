@@ -21,7 +21,7 @@ from imap.wire.selecting import Close, Expunge, Select
 from imap.wire.sorting import Sort, Thread
 from store.audit.sessionaudit import Pace, note
 from store.errors import StoreError
-from store.partition.transactions import PartlyDone
+from store.tables.slices import PartlyDone
 
 REFUSALS = (StoreError, Refused, SyntaxProblem)     # after which nothing has been done, but for PartlyDone
 

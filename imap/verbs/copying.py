@@ -9,7 +9,7 @@ from mboxlist.entry import MailboxEntry
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization, crosspartition
 from store.mailboxes.copymessages import PartlyMoved
-from store.partition.transactions import COPY_UNITS, MOVE_UNITS, units
+from store.tables.slices import COPY_UNITS, MOVE_UNITS, units
 
 
 async def copy(session: Session, command: Copy) -> Reply:

@@ -17,8 +17,8 @@ from mboxlist.engine.transact import Unflushed
 from store.delivery import durable
 from store.errors import Problem
 from store.mailboxes.flagchanges import Known, Update, update_flags, update_one
-from store.partition.transactions import FLAG_UNITS, PartlyDone, units
 from store.tables.index import take
+from store.tables.slices import FLAG_UNITS, PartlyDone, units
 from store.tables.state import DELETED, SEEN, MailboxState, keyword_bits
 from store.values import FlagAction
 

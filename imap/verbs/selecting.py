@@ -15,8 +15,8 @@ from imap.wire.selecting import Check, Close, Expunge, Select, Unselect
 from mboxlist.entry import MailboxEntry
 from store.delivery import durable
 from store.mailboxes.expunge import expunge as expunge_messages
-from store.partition.transactions import CHUNK_UNITS, EXPUNGE_UNITS, PartlyDone
 from store.quota import roots
+from store.tables.slices import CHUNK_UNITS, EXPUNGE_UNITS, PartlyDone
 from store.tables.state import SEEN
 
 

@@ -8,8 +8,8 @@ from store.errors import Problem, StoreError
 from store.expiry.rounds import Record
 from store.expiry.rulebook import Rulebook
 from store.expiry.work import Done, Plan, Reported, expire
-from store.partition.transactions import PartlyDone
 from store.store import Store
+from store.tables.slices import PartlyDone
 
 FLUSH_SECONDS = 5.0
 

@@ -19,9 +19,9 @@ from mboxlist.names import MailboxName, NameProblem
 from store.errors import Problem, StoreError
 from store.expiry.rulebook import Rulebook
 from store.expiry.work import BATCH, Counter, Done, Plan, Reported, expire
-from store.partition.transactions import PartlyDone
 from store.settings import schedule
 from store.store import Store
+from store.tables.slices import PartlyDone
 
 log = logging.getLogger(__name__)
 

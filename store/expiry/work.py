@@ -22,13 +22,14 @@ from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import take_out
 from store.message.collation import casemap
 from store.message.fields import LISTED, Lister
-from store.partition.transactions import PartlyDone, WriteTxn
+from store.partition.transactions import WriteTxn
 from store.progress import Progress
 from store.search.matching import find, has_field
 from store.search.projection import readable
 from store.search.searchkeys import Header
 from store.store import Store
 from store.tables.index import Rows, take
+from store.tables.slices import PartlyDone
 from store.tables.state import Mailbox, MailboxState
 
 log = logging.getLogger(__name__)

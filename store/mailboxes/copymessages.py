@@ -15,21 +15,13 @@ from store.events.scriptevents import COPY
 from store.mailboxes.authorization import changeable
 from store.mailboxes.expunge import take_out
 from store.partition.partition import Partition
-from store.partition.transactions import (
-    COPY_UNITS,
-    MOVE_UNITS,
-    PartlyDone,
-    WriteTxn,
-    places,
-    set_own,
-    slices,
-    sorted_uids,
-)
+from store.partition.transactions import WriteTxn, places, set_own
 from store.progress import Progress
 from store.store import Store
 from store.tables.copiesunderway import CopyUnderWay
 from store.tables.index import Rows
 from store.tables.references import tally
+from store.tables.slices import COPY_UNITS, MOVE_UNITS, PartlyDone, slices, sorted_uids
 from store.tables.state import MailboxState, gained, keyword_bits
 from store.values import Flag, Flags
 

@@ -35,12 +35,13 @@ from store.mailboxes.expunge import take_out
 from store.mailboxes.flagchanges import change_flags
 from store.offload import change, run, threads_of
 from store.partition.partition import Partition
-from store.partition.transactions import WriteTxn, places, set_own, slices, sorted_uids
+from store.partition.transactions import WriteTxn, places, set_own
 from store.progress import Progress
 from store.store import Store
 from store.tables.copiesunderway import CopyUnderWay
 from store.tables.index import Rows, take
 from store.tables.references import tally
+from store.tables.slices import slices, sorted_uids
 from store.tables.state import Mailbox
 from store.values import Flag, FlagAction, Flags
 

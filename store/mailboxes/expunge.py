@@ -18,10 +18,11 @@ from mboxlist.engine.btree import Txn
 from mboxlist.engine.transact import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.partition.partition import Partition
-from store.partition.transactions import EXPUNGE_UNITS, WriteTxn, in_slices, places, slices, sorted_uids
+from store.partition.transactions import WriteTxn, places
 from store.store import Store
 from store.tables.index import Rows, take
 from store.tables.references import FOREVER, STORED, serial_of, since, waits_since
+from store.tables.slices import EXPUNGE_UNITS, in_slices, slices, sorted_uids
 from store.tables.state import MailboxState, gained
 from store.values import Flag
 

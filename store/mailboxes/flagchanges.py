@@ -13,9 +13,10 @@ from store.errors import Problem, StoreError
 from store.events.scriptevents import FLAG
 from store.mailboxes.authorization import changeable
 from store.partition.recordbuffers import Step
-from store.partition.transactions import FLAG_UNITS, WriteTxn, in_slices, places, sorted_uids
+from store.partition.transactions import WriteTxn, places
 from store.store import Store
 from store.tables.index import CHUNK, Rows, take
+from store.tables.slices import FLAG_UNITS, in_slices, sorted_uids
 from store.tables.state import MODSEQ_FLOOR, MailboxState, keyword_bits
 from store.values import SYSTEM_NAMES, Flag, FlagAction, Flags
 

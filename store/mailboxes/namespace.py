@@ -20,10 +20,11 @@ from store.errors import Problem, StoreError
 from store.mailboxes import authorization, deletion
 from store.mailboxes.placement import for_new_mail
 from store.partition.partition import Partition
-from store.partition.transactions import PartlyDone, WriteTxn
+from store.partition.transactions import WriteTxn
 from store.problems import nothing_shown, problems
 from store.quota import roots
 from store.store import Store
+from store.tables.slices import PartlyDone
 from store.tables.state import UNLISTED, MailboxState
 from store.userarea import unlisted
 

@@ -3,13 +3,12 @@
 The work of a transaction is a function that may run more than once (after a deadlock), so it touches nothing outside.
 Within a transaction the mailboxes are visited in the order of their ids.
 
-Until the transaction ends, others wait for the pages that it has changed, which may have rows of theirs. So a change of
-many messages is cut into slices. Each slice is a transaction of UNITS of work at most, about 5 ms.
+A change of many messages is several transactions: see `store.tables.slices`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from attrs import evolve
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from mboxlist.engine.btree import Txn
 from mboxlist.entry import MailboxId
 from store.changes import Change
-from store.errors import NotAtOnce, Problem, StoreError
+from store.errors import Problem, StoreError
 from store.events.eventvalues import APPEND, NEW
 from store.events.recording import Recording, kinds_of_flags
 from store.events.recording import Step as Heard
@@ -45,6 +44,7 @@ from store.tables.index import (
     take,
     with_flags,
 )
+from store.tables.slices import distinct, starts
 from store.tables.state import (
     DELETED,
     SEEN,
@@ -65,12 +65,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FEW = 8             # so few chunks are read one by one
-UNITS = 5000        # of work in a slice; a unit is about a microsecond. So many units cost:
-CHUNK_UNITS = 16    # a chunk that is read and written again,
-FLAG_UNITS = 0.5    # a message whose flags change,
-EXPUNGE_UNITS = 2   # a message that is expunged,
-COPY_UNITS = 4      # copied,
-MOVE_UNITS = 8      # or moved
 MAX_NAMED = 64       # chunks of one change that are named to others; past it they read the whole mailbox
 
 
@@ -294,7 +288,7 @@ class WriteTxn:
         `most` is how many chunks are read, the first ones. Raises StoreError CORRUPT.
         """
         table = self.partition.index
-        numbers = None if uids is None else _distinct((uids - 1) // CHUNK)
+        numbers = None if uids is None else distinct((uids - 1) // CHUNK)
         if numbers is not None and (len(numbers) < FEW or 2 * len(numbers) < int(numbers[-1]) - int(numbers[0])):
             found = []
             for number in numbers.tolist():
@@ -352,12 +346,12 @@ class WriteTxn:
         numbers = (rows["uid"] - 1) // CHUNK
         which = np.flatnonzero(changed)
         if len(which) == len(numbers) > 0:      # all: in half the time
-            firsts = begins = np.flatnonzero(_new(numbers))
+            firsts = begins = np.flatnonzero(starts(numbers))
             touched, ends = numbers[begins], np.append(begins[1:], len(numbers))
             lasts = ends - 1
         else:
             some = numbers[which]
-            touched = some[_new(some)]              # `_distinct`, a call less
+            touched = some[starts(some)]              # `distinct`, a call less
             begins, ends = np.searchsorted(numbers, touched, "left"), np.searchsorted(numbers, touched, "right")
             firsts, lasts = which[which.searchsorted(begins)], which[which.searchsorted(ends) - 1]
         chunks = touched.tolist()
@@ -450,70 +444,3 @@ def places(rows: Rows, uids: NDArray[np.uint32]) -> NDArray[np.intp]:
         return np.arange(len(uids))
     at = np.minimum(np.searchsorted(uids, there), len(uids) - 1)
     return np.flatnonzero(uids[at] == there)
-
-
-def sorted_uids(uids: Iterable[int] | NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """These UIDs as an ascending array, each once."""
-    array = np.asarray(uids if isinstance(uids, np.ndarray) else list(uids), np.uint32)
-    return array if len(array) < 2 or (array[1:] > array[:-1]).all() else np.unique(array)
-
-
-def slices(uids: NDArray[np.uint32], price: float) -> Iterator[NDArray[np.uint32]]:
-    """These UIDs (ascending), cut into pieces of UNITS of work; `price` is the cost of a message. No chunk is in two
-    pieces. Without any UIDs there is one empty piece."""
-    if units(uids, price) <= UNITS:
-        yield uids
-        return
-    begins = np.flatnonzero(_new((uids - 1) // CHUNK))
-    sizes = np.diff(begins, append=len(uids))
-    spent = np.cumsum(sizes * price + CHUNK_UNITS)
-    cuts = begins[1:][np.diff((spent - 1) // UNITS) > 0]
-    yield from np.split(uids, cuts)
-
-
-class PartlyDone(StoreError):
-    """A change of many messages was refused half way. `done` is the result of the slices before, which stays. A client
-    hears of these changes, as of any in the mailbox, before it hears the refusal."""
-
-    def __init__(self, refusal: StoreError, done: Sequence[Any]) -> None:
-        super().__init__(refusal.problem, f"Done in part: {refusal.public}", refusal.detail)
-        self.done = done
-
-
-def in_slices(uids: NDArray[np.uint32], price: float, work: Callable[[NDArray[np.uint32]], T]) -> list[T]:
-    """Run `work`, a transaction, for each of the `slices`; their results. Raises StoreError when nothing is done,
-    PartlyDone when some is."""
-    done: list[T] = []
-    for some in slices(uids, price):
-        try:
-            done.append(work(some))
-        except StoreError as refusal:
-            if not done or isinstance(refusal, NotAtOnce):
-                raise
-            raise PartlyDone(refusal, done) from refusal
-    return done
-
-
-def units(uids: NDArray[np.uint32], price: float) -> float:
-    """How much work a change of these messages (ascending) is."""
-    if len(uids) == 1:
-        return price + CHUNK_UNITS
-    if len(uids):                       # so many at most, and in most mailboxes just so many: then none are counted
-        most = len(uids) * price + CHUNK_UNITS * min(
-            len(uids), int(uids[-1] - 1) // CHUNK - int(uids[0] - 1) // CHUNK + 1)
-        if most <= UNITS // 2:
-            return most
-    return len(uids) * price + CHUNK_UNITS * int(np.count_nonzero(_new((uids - 1) // CHUNK)))
-
-
-def _distinct(ascending: NDArray[Any]) -> NDArray[Any]:
-    """Each number once."""
-    return ascending[_new(ascending)]
-
-
-def _new(ascending: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which of these numbers are other than the one before."""
-    new = np.ones(len(ascending), np.bool_)
-    np.not_equal(ascending[1:], ascending[:-1], out=new[1:])
-    return new
-

@@ -14,10 +14,11 @@ from mboxlist.entry import MailboxEntry
 from store.delivery.batch import in_threads
 from store.errors import Problem, StoreError
 from store.mailboxes.crosspartition import bring, patiently
-from store.partition.transactions import places, sorted_uids
+from store.partition.transactions import places
 from store.progress import Progress
 from store.tables.index import Rows, take
 from store.tables.privateheaders import renumbered
+from store.tables.slices import sorted_uids
 from store.tables.state import Mailbox
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from store import offload
 from store.errors import Problem, StoreError
 from store.mailboxes import copymessages, deletion
 from store.mailboxes.flagchanges import change_flags
-from store.partition import transactions
 from store.partition.partition import Partition
+from store.tables import slices
 from store.tables.index import CHUNK
 from store.values import Flag, FlagAction, Flags
 from tests.support.faults.planted import Faults
@@ -24,7 +24,7 @@ MANY = CHUNK + 10
 
 @pytest.fixture
 def wire(place, monkeypatch):
-    monkeypatch.setattr(transactions, "UNITS", 8)
+    monkeypatch.setattr(slices, "UNITS", 8)
     place.have("INBOX", " ".join(f"m{number}" for number in range(MANY)))
     change_flags(place.store, place.entry("INBOX"), range(1, MANY + 1), FlagAction.ADD, Flags(Flag.DELETED))
     wire = place.connect()

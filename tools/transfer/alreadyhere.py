@@ -4,9 +4,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from store.message import envelopes
-from store.partition.transactions import places, sorted_uids
+from store.partition.transactions import places
 from store.store import Store
 from store.tables.index import take
+from store.tables.slices import sorted_uids
 from store.tables.state import Mailbox
 from tools.transfer.sourcevalues import Box, Mail, Source
 

@@ -23,9 +23,9 @@ from store.mailboxes import firstuse, namespace
 from store.mailboxes.deletion import undelete_messages
 from store.mailboxes.flagchanges import change_flags
 from store.partition.partition import Partition
-from store.partition.transactions import PartlyDone
 from store.partitions import volumes
 from store.quota import roots
+from store.tables.slices import PartlyDone
 from store.values import Flag, FlagAction, Flags, InternalDate
 from tests.support.faults.planted import Faults
 from tests.support.stores.stores import HASH, SMALL, deliver, make_store, reopen_after_crash

@@ -15,20 +15,11 @@ from store.mailboxes.copymessages import PartlyMoved, copy_messages
 from store.mailboxes.expunge import expunge, remove
 from store.mailboxes.flagchanges import Known, change_flags, update_flags
 from store.opening import open_store
-from store.partition.transactions import (
-    CHUNK_UNITS,
-    COPY_UNITS,
-    EXPUNGE_UNITS,
-    FLAG_UNITS,
-    MOVE_UNITS,
-    UNITS,
-    WriteTxn,
-    slices,
-    units,
-)
+from store.partition.transactions import WriteTxn
 from store.progress import Abandoned, Progress
 from store.quota import roots
 from store.tables.index import CHUNK
+from store.tables.slices import CHUNK_UNITS, COPY_UNITS, EXPUNGE_UNITS, FLAG_UNITS, MOVE_UNITS, UNITS, slices, units
 from store.values import Flag, FlagAction, Flags
 from tests.support.faults.planted import Faults
 from tests.support.stores.slicing import slice_finely

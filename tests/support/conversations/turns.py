@@ -19,7 +19,8 @@ from twisted.internet.task import Clock
 
 from mboxlist.table import MailboxList
 from store.offload import Threads
-from store.partition.transactions import WriteTxn, units
+from store.partition.transactions import WriteTxn
+from store.tables.slices import units
 from tests.support.conversations.wire import Wire
 from tests.support.faults.planted import Faults
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 import numpy as np
 
 from store.mailboxes import copymessages, expunge
-from store.partition import transactions
+from store.tables import slices as cutting
 from tests.support.faults.planted import Faults
 
 
 def one_by_one(uids, price):
-    """In the place of `transactions.slices`: each message for itself, though they are in one chunk."""
+    """In the place of `slices.slices`: each message for itself, though they are in one chunk."""
     return np.split(uids, max(1, len(uids)))
 
 
@@ -35,5 +35,5 @@ def slice_finely(monkeypatch, between: Callable[[int], None] = lambda number: No
     planted = Faults(monkeypatch)
     planted.around(copymessages._Copying, "some", copied)
     planted.around(copymessages, "slices", lambda _, *given: one_by_one(*given))
-    for room in (transactions, expunge):
+    for room in (cutting, expunge):
         planted.around(room, "slices", slices)
