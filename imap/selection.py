@@ -241,8 +241,8 @@ class Selection(Client):
             return
         try:
             view.add_recent(*offload.at_once(self.store, partial(self.store.claim_recent, view.mailbox.entry)))
-        except StoreError as error:                 # while it is moved, or locked: others may be told of these, too
-            if error.problem is not Problem.BUSY:
+        except StoreError as error:                 # while it is moved, or locked, or not to be written to until it is
+            if error.problem not in (Problem.BUSY, Problem.CORRUPT):        # repaired: others may be told of these, too
                 raise
             view.add_recent(first, view.mailbox.state.uidnext)
 
