@@ -84,8 +84,11 @@ def transact(env: Environment, work: Callable[[Txn], T], *, seconds: float | Non
                 if isinstance(error, db.DBError):
                     env.met(error)
             finally:
-                if not isinstance(error, db.DBRunRecoveryError):
-                    txn.abort()
+                try:
+                    txn.abort()         # of a broken environment, too: it cannot, but the transaction has had its end
+                except db.DBError:
+                    if not isinstance(error, db.DBRunRecoveryError):
+                        raise
             raise
         else:
             try:

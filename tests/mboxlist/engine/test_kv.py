@@ -1,6 +1,7 @@
 """The boundary around Berkeley DB: what is flushed survives, what needs recovery is said."""
 
 import errno
+import gc
 import os
 import random
 import resource
@@ -283,6 +284,22 @@ def test_a_broken_environment_is_told(tmp_path):
     with pytest.raises(Failure):
         transact(env, lambda txn: table.put(b"a", b"", txn))
     assert told
+
+
+def test_a_transaction_in_which_it_breaks_has_an_end(tmp_path, recwarn):
+    """Else Berkeley DB's module says so, at a time when the garbage of some later test is collected."""
+    env = opened(tmp_path / "env", lambda: None)
+    table = env.table("t.db")
+
+    def work(txn):
+        env._env.set_flags(db.DB_PANIC_ENVIRONMENT, 1)
+        table.put(b"a", b"", txn)
+
+    with pytest.raises(db.DBRunRecoveryError) as met:
+        transact(env, work)
+    del met
+    gc.collect()
+    assert [str(each.message) for each in recwarn] == []
 
 
 def test_a_wait_for_a_lock_ends_with_its_time(tmp_path, monkeypatch):
