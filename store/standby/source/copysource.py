@@ -439,13 +439,14 @@ class Source:
     def _signatures(self) -> dict[str, int]:
         """A number for each folder of small files, which is another one when something in it has changed. The audit
         trail is looked at from time to time only, since its files grow in their places; so are the folders of the store
-        and of partitions: each look asks for a file.
+        and of partitions: each look asks for a file. The trail is looked at behind the store's own folder, which says
+        that there has been one: whoever hears of that hears of the trail, too.
 
         A folder that has just been changed may be changed again and keep its time, so its number is another one some
         seconds later; and that a folder is not there holds until the one in which it would be changes. Letters that
         leave are not waited for: logs tell of them, and of these the names count."""
         partitions = [f"partitions/{name}" for name in self.store.partitions if not self._only or name in self._only]
-        slow, root = [AUDIT, TOP, *partitions], os.fspath(self.store.root)
+        slow, root = [TOP, AUDIT, *partitions], os.fspath(self.store.root)
         if (now := time.monotonic()) - self._slow_looked > OFTEN or list(self._slow) != slow:
             self._slow_looked = now
             self._slow = {folder: self._signature(folder) for folder in slow}

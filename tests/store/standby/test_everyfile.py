@@ -26,6 +26,7 @@ from store.standby.source import copysource
 from store.store import Store
 from store.usermove.messageformat import BadMessage, Message
 from store.values import Secret
+from tests.support.faults.planted import Faults
 from tests.support.stores.standbypair import HOST, Standby, promoted
 from tests.support.stores.stores import SMALL, deliver, make_store
 from tools.front import secret as frontsecret
@@ -249,6 +250,21 @@ def test_an_audit_trail_comes_and_it_is_noticed_where_all_of_it_is_removed(
         assert (verify(other.root).lines, verify(other.root).faults) == (2, [])
         shutil.rmtree(other.root / "audit")
         assert verify(other.root).faults == [("audit", GONE)]
+
+
+def test_of_an_audit_trail_that_begins_while_folders_are_looked_at_none_is_missing(
+        store: Store, standby: Standby, faults: Faults, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A standby that is promoted in that second does not say that its trail was removed."""
+    standby.create()
+    monkeypatch.setattr(copysource, "OFTEN", -1.0)          # each answer looks at all folders
+    with standby.following() as follower:
+        rounds(follower)
+        faults.first(copysource.Source, "_signature", lambda *_: None, lambda *_: append(store.root, [
+            (time.time(), {"kind": "share", "what": "first"})]))        # before the second folder is looked at
+        for _ in range(3):
+            follower.round(0)
+            assert verify(standby.root).faults == []
+        assert verify(standby.root).lines == 1
 
 
 def test_a_reading_copy_has_the_rules(store: Store, standby: Standby, tmp_path: Path) -> None:
