@@ -5,7 +5,8 @@ Imports `mboxlist` and the small modules of `store`. A table knows its rows, and
     index.db      `index`           (mailbox id, chunk) -> up to 64 records
     state.db      `state`           mailbox id -> UIDNEXT, HIGHESTMODSEQ, counts, octets, quota root, keywords; and the
                                     partition's epoch and next serial. One row tells whether a mailbox changed, and
-                                    locks it. `copiesunderway`: what there is of a COPY that has not come to its end
+                                    locks it. `copiesunderway`: what there is of a COPY that has not come to its end;
+                                    `UNCOUNTED_KEY`: figures were put back, and the sums of them are not counted yet
     quota.db      `quotatable`      quota root -> use, limits
     messages.db   `references`      digest -> serial, references and their check value, size, length of the trace
                                     header, when the last reference went

@@ -10,15 +10,18 @@ from pathlib import Path
 import pytest
 
 from mboxlist import pending
+from mboxlist.engine.btree import Txn
 from mboxlist.engine.transact import transact
-from mboxlist.names import MailboxName
+from mboxlist.names import INBOX, MailboxName
 from store.accounts.base import Status
 from store.check.wholecheck import check
 from store.housekeeping import tasks
 from store.mailboxes import namespace
+from store.mend import correctionrounds
 from store.opening import open_store
 from store.quota import roots
 from store.rebuild import recount
+from store.rebuild.outcome import Outcome
 from store.recovery.reconciliation import agree
 from store.store import Store
 from store.tables.index import chunk_key
@@ -179,3 +182,33 @@ def test_housekeeping_counts_what_a_killed_command_did_not(store: Store) -> None
     name, = task.items(store)
     task.work(store, name)
     assert list(task.items(store)) == [] and roots.quota(store, "alice").messages == 1
+
+
+@pytest.mark.parametrize("at_start", [True, False])
+def test_a_damaged_chunk_of_a_mailbox_that_has_lost_its_figures_comes_back(at_start: bool, tmp_path: Path) -> None:
+    """From store.idx, and what came after it from what is left: no message is lost, and all is counted."""
+    store = make_store(tmp_path / "store")
+    partition, entry = store.partitions["primary"], store.entry(MailboxName("alice", INBOX))
+    for number in range(70):
+        deliver(store, b"Subject: %d\r\n\r\nText\r\n" % number, str(entry.name), flags=Flags())
+    writing.write_changed(store, hurry=True)
+    deliver(store, b"Subject: later\r\n\r\nText\r\n", str(entry.name), flags=Flags())
+    key = chunk_key(entry.id, 0)
+    value = bytearray(partition.index.get(key) or b"")
+    value[500] ^= 255
+
+    def spoil(txn: Txn) -> None:
+        partition.states.delete(state_key(entry.id), txn)
+        partition.index.put(key, bytes(value), txn)
+
+    transact(partition.env, spoil)
+    transact(store.mailboxes.env, lambda txn: store.mailboxes.pending.note([entry.id], txn))
+    if at_start:
+        store.close()
+        store = open_store(tmp_path / "store", SMALL)
+    else:
+        correctionrounds.mend(store, check, Outcome())
+    assert check(store) == [] and not recount.is_uncounted(store.partitions["primary"])
+    assert store.open_mailbox(entry).uids.tolist() == list(range(1, 72))
+    assert roots.quota(store, "alice").messages == 71
+    store.close()

@@ -10,6 +10,7 @@ import pytest
 from store.mailboxes import expunge
 from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
+from store.rebuild import recount
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
 from tests.support.processes.program import Program
@@ -62,6 +63,14 @@ def test_every_table_is_listed_and_every_row_is_read(mail: Program) -> None:
             filled.add(name)
     assert filled >= {"mailboxes", "names", "rights", "deleted", "pending", "former", "subscriptions", "users",
                       "aliases", "index", "state", "quota", "messages", "seen", "vanished", "removed", "uidls", "cache"}
+
+
+def test_a_row_that_is_there_only_after_a_kill_is_read(store: Store) -> None:
+    partition = store.partitions["primary"]
+    partition.transact(recount.note_uncounted)
+    noted, *_ = found = [shown("state", key, value) for key, value in partition.states.scan()]
+    assert noted == {"key": text(bytes(3)), "uncounted": True} and not any("problem" in row for row in found)
+    recount.count_what_is_due(partition)
 
 
 def test_what_the_rows_say(mail: Program) -> None:

@@ -17,7 +17,7 @@ from store.partition.serials import META, META_KEY
 from store.tables.index import OWN, TRAILER, chunk_of_key, decode
 from store.tables.quotatable import QuotaUse
 from store.tables.references import MessageRecord, since
-from store.tables.state import MailboxState
+from store.tables.state import UNCOUNTED_KEY, MailboxState
 from store.tables.vanished import ranges_of
 
 HIDDEN = "***"
@@ -156,6 +156,8 @@ def _state(key: bytes, value: bytes) -> Row:
         return {"epoch": epoch, "first_serial": serial, "format": written}
     if key.startswith(META_KEY):
         return {"value": text(value)}
+    if key == UNCOUNTED_KEY:
+        return {"uncounted": True}
     state = MailboxState.from_bytes(value, int.from_bytes(value[48:52], "little"))
     return {"mailbox_id": _number(key), **asdict(state)}
 
