@@ -19,7 +19,7 @@ from store.partition.messagereading import MID_OCTETS
 from store.partitions.volumes import NAME
 from store.snapshots.taking import LIST
 from store.standby.standbystate import StandbyState
-from store.usermove.messageformat import ANSWER_OCTETS, DATA_OCTETS, BadMessage, Message, whole
+from store.usermove.messageformat import ANSWER_OCTETS, DATA_OCTETS, BadMessage, Message, seconds, whole
 
 SENT_OCTETS = 512 << 10                   # octets of a file that one message takes
 QUICK_OCTETS = 384 << 10    # of logs and message files that come with one answer, when they are all that is new,
@@ -123,9 +123,7 @@ def further_of(said: Message) -> dict[str, float]:
     found = said.fields.get("further")
     if not isinstance(found, dict) or len(found) > FURTHER:
         raise BadMessage("further standbys are none")
-    if not all(isinstance(behind, (int, float)) and behind >= 0 for behind in found.values()):
-        raise BadMessage("nobody is so far behind")
-    return {str(host): float(behind) for host, behind in found.items()}
+    return {str(host): seconds(behind, "behind") for host, behind in found.items()}
 
 
 @lru_cache(64)
@@ -212,8 +210,8 @@ def is_plain(said: Message, known: Mapping[str, Position]) -> bool:
             if whole(size, "size") != count or whole(time, "time") < 0:
                 return False
             octets += size
-        return at == ends and octets == len(said.octets) and said.number("number") > 0 and (
-            type(fields["moment"]) is float)
+        seconds(fields["moment"], "moment")
+        return at == ends and octets == len(said.octets) and said.number("number") > 0
     except (BadMessage, KeyError, ValueError, TypeError):
         return False
 
@@ -279,7 +277,7 @@ class Quick:
                     raise BadMessage("a message file of no partition, or without a name")
                 files.append(FileWhole(partition, name, whole(size, "size"), whole(time, "time"), octets(count)))
             seldom = {name: dict(said.fields[name]) for name in SELDOM if name in said.fields}
-            moment = float(said.fields["moment"])
+            moment = seconds(said.fields["moment"], "moment")
         except (ValueError, TypeError, KeyError) as error:
             raise BadMessage(f"an answer cannot be read: {error}") from error
         return cls(known, ends, moment, tuple(logs), tuple(files), seldom, "ahead" in said.fields)

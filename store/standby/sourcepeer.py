@@ -28,7 +28,7 @@ from store.standby.copyformat import (
 )
 from store.standby.standbystate import StandbyState, host_of
 from store.standby.succession import Lineage, Parting, contested, partings_of
-from store.usermove.messageformat import BadMessage, Message, whole
+from store.usermove.messageformat import BadMessage, Message, seconds, whole
 from store.usermove.peer import Peer
 
 LONG = 6 * 3600.0           # seconds in which a snapshot is made there
@@ -74,7 +74,7 @@ class Ends:
         if not set(ends) == set(first) == set(tables) or not all(isinstance(each, dict) for each in tables.values()):
             raise BadMessage("there are other environments than were asked for")
         return cls(ends, first, tables, dict(fields["epochs"]),
-                   dict(fields["small"]), float(fields["moment"]), tuple(said.texts("unlike", 10_000)))
+                   dict(fields["small"]), seconds(fields["moment"], "moment"), tuple(said.texts("unlike", 10_000)))
 
 
     @classmethod
@@ -89,7 +89,7 @@ class Ends:
         if ends.keys() != state.tables.keys():
             raise BadMessage("there are other environments than were known")
         small = dict(fields["small"]) if "small" in fields else state.small
-        return cls(ends, state.first, state.tables, state.epochs, small, float(fields["moment"]), ())
+        return cls(ends, state.first, state.tables, state.epochs, small, seconds(fields["moment"], "moment"), ())
 
 
 @frozen
@@ -113,7 +113,7 @@ class Next:
         if quick is not None and (quick.known != state.ends or not quick.is_whole()):
             raise BadMessage("what came does not go on from what is here")
         return cls(there, quick, said.number("number"), str(said.fields.get("step", "")), said,
-                   max(0.0, float(said.fields.get("lag", 0.0))))
+                   seconds(said.fields.get("lag", 0.0), "lag"))
 
 
 @frozen
@@ -212,7 +212,9 @@ class SourcePeer:
         finally:
             self.peer.wire.limit(self.patience)
         with self._understood():
-            return said.text("snapshot"), Manifest.from_bytes(said.octets)
+            manifest = Manifest.from_bytes(said.octets)
+            seconds(manifest.moment, "moment")
+            return said.text("snapshot"), manifest
 
     def database(self, snapshot: str, environment: str, file: str, at: int) -> bytes:
         """Octets of a file of a snapshot; none at its end."""
@@ -329,5 +331,5 @@ class SourcePeer:
     def _understood(self) -> Iterator[None]:
         try:
             yield
-        except (BadMessage, KeyError, ValueError, TypeError) as error:
+        except (BadMessage, KeyError, ValueError, TypeError, OverflowError) as error:
             raise self.peer.unclear(str(error)) from error

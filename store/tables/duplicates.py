@@ -65,7 +65,8 @@ class Duplicates:
     def note_end(self, last: int, txn: Txn) -> None:
         """There was an unclean end: what was delivered in the minute before that Unix time may have had no answer. It
         is of the clock that gave these messages their time, whichever machine's that was."""
-        self.add(_END + _SPAN.pack(last - BEFORE_END, last), ENDS_SECONDS, txn)
+        last = min(max(last, 0), _LATEST)       # a clock may stand at 1970, or beyond what a row can have
+        self.add(_END + _SPAN.pack(max(last - BEFORE_END, 0), last), ENDS_SECONDS, txn)
 
     def ends(self) -> tuple[tuple[int, int, float], ...]:
         """The unclean ends of late: those times, and when that was noted, by `steady`. So no end seems to be long ago

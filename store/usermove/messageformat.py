@@ -17,6 +17,7 @@ FIELDS_OCTETS = 1 << 20     # of the fields of a message, at most
 DATA_OCTETS = 1 << 20       # of what follows the fields, at most,
 ANSWER_OCTETS = 4 << 20     # and of what follows those of an answer
 SEND_OCTETS = 256 << 10     # of a long text or a message file that one message takes
+MOST_SECONDS = 1e11         # no clock shows more, in the year 5138, and nothing is older
 _LENGTHS = struct.Struct(">II")
 _NUMBERS = 1 << 63
 _said = json.JSONEncoder(separators=(",", ":")).encode
@@ -93,6 +94,14 @@ def whole(value: object, name: str, least: int = 0, most: int = _NUMBERS) -> int
     if type(value) is not int or not least <= value < most:
         raise BadMessage(f"{name} is not a number, or out of range")
     return value
+
+
+def seconds(value: object, name: str) -> float:
+    """The value, if it is a number of seconds, as a Unix time or an age: JSON of Python also has NaN and Infinity, with
+    which nothing can be reckoned. Raises BadMessage."""
+    if type(value) not in (int, float) or not 0 <= value < MOST_SECONDS:      # type: ignore[operator]
+        raise BadMessage(f"{name} is no number of seconds, or out of range")
+    return float(value)     # type: ignore[arg-type]
 
 
 def _text(value: object, most: int, name: str) -> str:

@@ -12,9 +12,11 @@ from attrs import evolve
 from mboxlist import privatefiles
 from mboxlist.engine.logfiles import log_name
 from store.check.wholecheck import check
+from store.errors import StoreError
 from store.expiry import rulebook
 from store.standby import copyformat, following, standbyjournal
 from store.standby.copyformat import Quick
+from store.standby.sourcepeer import SourcePeer
 from store.standby.standbystate import StandbyState
 from store.store import Store
 from store.usermove.messageformat import Message
@@ -84,6 +86,8 @@ def others(said: Message) -> Iterator[Message]:
         for value in (None, "1", [], [[]], {}, -1, 1.5):
             if name != "step" and said.fields[name] != value and (name, value) != ("moment", 1.5):
                 yield with_fields(lambda fields, name=name, value=value: fields.update({name: value}))  # type: ignore[misc]
+    for value in (float("nan"), float("inf"), 1e300, 10 ** 400):        # json.loads takes all of these
+        yield with_fields(lambda fields, value=value: fields.update({"moment": value}))     # type: ignore[misc]
     for name in ("small", "tables", "epochs", "first", "unlike", "unpacked", "other"):
         yield with_fields(lambda fields, name=name: fields.update({name: {}}))      # type: ignore[misc]
     for name in ("known", "ends"):
@@ -130,6 +134,51 @@ def test_what_is_acknowledged_before_it_is_looked_at(store: Store, standby: Stan
         count += 1
     assert count > 100
     assert Quick.of(said).is_whole()
+
+
+@pytest.mark.parametrize("name", ["moment", "lag"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 1e300, 10 ** 400, "1", None, True])
+def test_a_time_that_is_none_is_refused(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch, name: str,
+                                        value: object) -> None:
+    """On record it would stop a promotion half way."""
+    standby.create()
+    with standby.following() as follower:
+        while follower.round(0):
+            pass
+        deliver(store, b"Subject: one\r\n\r\n", str(INBOX))
+        said = follower.source.said
+        monkeypatch.setattr(SourcePeer, "said", lambda peer: (
+            lambda found: evolve(found, fields={**found.fields, name: value}))(said()))
+        with pytest.raises(StoreError):
+            while follower.round(0):
+                pass
+
+
+def test_what_is_acknowledged_and_cannot_be_read_stays(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch
+                                                       ) -> None:
+    """It asks before it looks: the databases are copied again. Promoted instead, it has what it has acknowledged."""
+    standby.create()
+    with in_step(store, standby) as follower:
+        deliver(store, b"Subject: one\r\n\r\n", str(INBOX))
+        asked, ask = list[int](), SourcePeer.ask_next
+
+        def came(environment: str, octets: bytes) -> None:
+            assert asked        # it has been acknowledged
+            raise ValueError
+
+        def asks(peer: SourcePeer, state: StandbyState, number: int, wait: float, **more: Any) -> None:
+            asked.append(number)
+            ask(peer, state, number, wait, **more)
+
+        follower.ask(0)
+        monkeypatch.setattr(SourcePeer, "ask_next", asks)
+        follower.came = came
+        with pytest.raises(following.Reseed):
+            follower.round(0, go_on=True)
+    known = everything(store)
+    with closing(promoted(standby)) as other:
+        assert everything(other) == known
+        assert check(other) == []
 
 
 class Hurried(Through):

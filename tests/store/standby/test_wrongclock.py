@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 
 import pytest
-from attrs import define
+from attrs import define, evolve
 
 from store import offload
 from store.check.wholecheck import check
 from store.delivery import durable
 from store.delivery.commit import Delivered, Duplicate, Outcome, Target
-from store.standby import longfollowing
+from store.standby import longfollowing, standbystate
 from store.store import Store
 from tests.conftest import UnixTime
 from tests.store.standby.test_longfollowing import Until
@@ -120,3 +120,17 @@ def test_a_promotion_long_after_the_loss(store: Store, standby: Standby, unix_ti
     with closing(promoted(standby)) as other:
         assert isinstance(attempt(other, 2), Duplicate)
         assert isinstance(attempt(other, 1), Delivered)
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.5, 30.0, float(1 << 32), 9e10])
+def test_a_moment_at_either_end_of_time(store: Store, standby: Standby, moment: float) -> None:
+    """As of a machine that has no battery for its clock: a promotion is not stopped half way by it."""
+    work(store, 1)
+    standby.create()
+    standby.follow()
+    state = standbystate.read(standby.root)
+    assert state is not None
+    evolve(state, moment=moment).save(standby.root)
+    with closing(promoted(standby)) as other:
+        is_equal(store, other)
+        assert check(other) == []

@@ -26,6 +26,7 @@ hostname "$1"
 for place in /run /var/lib/corosync /var/lib/pacemaker; do mount -t tmpfs tmpfs "$place"; done
 for name in blackbox cib cores pengine; do mkdir "/var/lib/pacemaker/$name"; done
 mkdir /run/crm /run/lock
+printf %s "$4" >/var/lib/pacemaker/cib/cib.xml
 chown -R {NUMBER}:{NUMBER} /var/lib/pacemaker /run/crm
 mount --bind "$2" "$3"
 corosync -f &
@@ -53,10 +54,17 @@ logging {
     to_syslog: no
 }
 """
-_RESOURCE = """\
-<configuration>
+# By itself nothing begins within 20 s: so long a node waits for others.
+_OPTIONS = """\
 <crm_config><cluster_property_set id="options"><nvpair id="fencing" name="stonith-enabled" value="false"/>
-</cluster_property_set></crm_config><nodes/>
+<nvpair id="patience" name="dc-deadtime" value="2s"/></cluster_property_set></crm_config><nodes/>"""
+_BEGINNING = f"""\
+<cib crm_feature_set="3.16.1" validate-with="pacemaker-3.9" epoch="1" num_updates="0" admin_epoch="0"><configuration>
+{_OPTIONS}<resources/><constraints/></configuration><status/></cib>
+"""
+_RESOURCE = f"""\
+<configuration>
+{_OPTIONS}
 <resources><clone id="mail-clone"><meta_attributes id="meta"><nvpair id="promotable" name="promotable" value="true"/>
 <nvpair id="most" name="promoted-max" value="1"/></meta_attributes>
 <primitive id="mail" class="ocf" provider="onecopy" type="onecopy"><instance_attributes id="parameters">%s
@@ -96,7 +104,8 @@ class ClusterNode:
     def start(self) -> None:
         """Begin; `says` tells when it is there."""
         self._process = self._files.start(
-            ["/bin/sh", "-c", _NODE, "sh", self.name, str(self._folder), str(self.here)], self._folder / "said",
+            ["/bin/sh", "-c", _NODE, "sh", self.name, str(self._folder), str(self.here), _BEGINNING],
+            self._folder / "said",
             {"PCMK_logfile": str(self._folder / "pacemaker.log"), "PATH": PATH},
             ["nsenter", f"--net={self.network.path}", "unshare", "--uts", "--pid", "--fork", "--kill-child",
              "--mount-proc"])
