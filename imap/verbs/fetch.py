@@ -5,7 +5,6 @@ from `quick`, most of them, and from `messagesections`, which reads message file
 reads more. So neither a large mailbox nor a large message takes much memory.
 """
 
-import logging
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Any
@@ -19,7 +18,7 @@ from imap.lines import DATE_FORM, Mask, Positions, dates, flag_lists, format_lin
 from imap.refusals import CODES
 from imap.session import Session
 from imap.states import Refused, Reply
-from imap.verbs.messagesections import MessageSections, separator
+from imap.verbs.messagesections import CacheRecords, MessageSections, separator
 from imap.verbs.quick import Pieces, Quick
 from imap.verbs.resync import changed_since, vanished
 from imap.view import Belief, View
@@ -29,17 +28,13 @@ from imap.wire.structures import GLOBAL, without_global
 from imap.wire.writer import without_nul
 from store import offload
 from store.delivery import durable
-from store.errors import Problem, StoreError
 from store.mailboxes.flagchanges import update_flags
 from store.message.cachedbatch import NO_RECORDS, CachedBatch
 from store.message.cacherecord import CachedMessage
 from store.message.fields import Lister
-from store.problems import tell_refusal
 from store.tables.index import Rows, message_of, take
 from store.tables.state import SEEN
 from store.values import Flag, FlagAction, Flags
-
-log = logging.getLogger(__name__)
 
 FIGURES = 2000              # messages in a batch when the index knows all that is asked for
 CACHED = 250                # when the cache does
@@ -75,8 +70,8 @@ async def fetch(session: Session, command: Fetch) -> Reply:
         await durable.flushed(session.store, view.mailbox.entry)
         await session.tell(expunges=command.by_uid, by_uid=command.by_uid, belief=work.belief())
     name = "UID FETCH" if command.by_uid else "FETCH"
-    if work.unreadable:
-        return Reply(f"{name}: some messages could not be read", CODES[work.unreadable], NO)
+    if work.records.unreadable:
+        return Reply(f"{name}: some messages could not be read", CODES[work.records.unreadable], NO)
     if work.undecodable():
         return Reply(f"{name}: some parts have an unknown transfer encoding", UNKNOWN_CTE, NO)
     return Reply(f"{name} completed")
@@ -129,7 +124,7 @@ class _Fetching:
         self.sets_seen = plan.sets_seen and not view.read_only and bool(int(view.changeable) & SEEN)
         self.seen: list[Positions] = []                     # messages that this FETCH has made \\Seen
         self.modseqs: list[NDArray[np.uint64]] = []         # and their MODSEQs
-        self.unreadable: Problem | None = None
+        self.records = CacheRecords(session, view)
         self._slowly: MessageSections | None = None         # for messages that `quick` does not answer for
         self._held = 0                                      # octets of files since others last had a turn
 
@@ -145,7 +140,7 @@ class _Fetching:
         if session.stream.behind:               # with answers to commands before
             await session.stream.drain(session.settings.command_time)
         if plan.needs_cache:
-            cached = self._known(rows) if session.snapshots.snapshot is None else await self._records(rows)
+            cached = self.records.all_of(rows) if session.snapshots.snapshot is None else await self._records(rows)
             if cached is None or not all(cached):
                 return False
         head = b"* %d FETCH (" % (at + 1) + (b"UID %d" % rows["uid"][0] if plan.items == _UID else b" ".join(
@@ -262,34 +257,9 @@ class _Fetching:
         """The cache records of a batch; in a snapshot a thread gets them, since none that was lost stays mended."""
         session = self.session
         if session.snapshots.snapshot is None:
-            return self._cached(rows)
-        return await session.patiently(offload.run(session.store, "snapshots", self._cached, rows,
+            return self.records.each_of(rows)
+        return await session.patiently(offload.run(session.store, "snapshots", self.records.each_of, rows,
                                                         user=session.user))
-
-    def _known(self, rows: Rows) -> _Records | None:
-        """The cache records, when none is lost."""
-        try:
-            return [*self.session.source.cached(self.view.mailbox.entry, rows)]
-        except StoreError:
-            return None
-
-    def _cached(self, rows: Rows) -> _Records:
-        """The cache records; None for those that are lost."""
-        entry, store = self.view.mailbox.entry, self.session.source
-        if (known := self._known(rows)) is not None:
-            return known
-        records: _Records = []
-        for at in range(len(rows)):
-            try:
-                records += store.cached(entry, rows[at:at + 1])
-            except StoreError as error:
-                records.append(None)
-                self._lost(error)
-        return records
-
-    def _lost(self, error: StoreError) -> None:
-        tell_refusal(log, logging.ERROR, f"{self.session.stream.id}: {self.session.user}", error)
-        self.unreadable = Problem.GONE if self.view.has_vanished else error.problem
 
     # \Seen
 
@@ -361,8 +331,7 @@ class _Fetching:
             if answer is None:
                 if self._slowly is None:
                     headers_only = quick is not None and quick.headers_only
-                    self._slowly = MessageSections(self.session, self.view, self.plan.sections,
-                                                   self._cached, self._lost, headers_only=headers_only)
+                    self._slowly = MessageSections(self.records, self.plan.sections, headers_only=headers_only)
                 await self._slowly.send(head, rows[at], cached[at] if cached is not None else None)
                 continue
             write(head, b"" if head.endswith(b"(") else b" ", *answer, b")\r\n")

@@ -2,11 +2,13 @@
 that cannot be read. Its octets are read in pieces, and each is sent before more is read: RFC 3501 §7.4.2.
 """
 
+import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from attrs import define
 
 from imap.commandreader import READ_OCTETS
 from imap.session import Session
@@ -23,7 +25,10 @@ from store.message.headers import header_end
 from store.message.sections import section
 from store.net.linestates import ConnectionLost
 from store.partition.messagereading import MessageFile, verified
+from store.problems import tell_refusal
 from store.tables.index import Rows
+
+log = logging.getLogger(__name__)
 
 HEADER = 1 << 20            # octets of a header that HEADER.FIELDS looks through; fields beyond are not found
 BEGINNING = 16 << 10        # octets in which nearly every header ends
@@ -33,19 +38,51 @@ _PARTS = {Part.ALL: None, Part.TEXT: "TEXT", Part.MIME: "MIME"}      # the other
 _FIELDS = (Part.HEADER_FIELDS, Part.HEADER_FIELDS_NOT)
 
 
-class MessageSections:
-    """What one FETCH asks for of messages, one message after the other."""
+@define(eq=False)
+class CacheRecords:
+    """The cache records of messages for one FETCH; `unreadable` is why something of its messages could not be read."""
 
-    def __init__(self, session: Session, view: View, sections: Sequence[Section | Binary],
-                 cached: Callable[[Rows], list[CachedMessage | None]], lost: Callable[[StoreError], None], *,
-                 headers_only: bool) -> None:
-        """`cached` gives the cache records of messages, and `lost` notes what could not be read. `headers_only`: the
-        sections are all of headers, which are not compared with a digest."""
-        self._session = session
-        self._view = view
+    session: Session
+    view: View
+    unreadable: Problem | None = None
+
+    def all_of(self, rows: Rows) -> list[CachedMessage | None] | None:
+        """Those of these messages, when none is lost."""
+        try:
+            return [*self.session.source.cached(self.view.mailbox.entry, rows)]
+        except StoreError:
+            return None
+
+    def each_of(self, rows: Rows) -> list[CachedMessage | None]:
+        """Those of these messages; None for those that are lost."""
+        entry, store = self.view.mailbox.entry, self.session.source
+        if (known := self.all_of(rows)) is not None:
+            return known
+        records: list[CachedMessage | None] = []
+        for at in range(len(rows)):
+            try:
+                records += store.cached(entry, rows[at:at + 1])
+            except StoreError as error:
+                records.append(None)
+                self.lost(error)
+        return records
+
+    def lost(self, error: StoreError) -> None:
+        """Note what could not be read."""
+        tell_refusal(log, logging.ERROR, f"{self.session.stream.id}: {self.session.user}", error)
+        self.unreadable = Problem.GONE if self.view.has_vanished else error.problem
+
+
+class MessageSections:
+    """What one FETCH asks for of messages, one message after the other. It holds nothing that holds it: the records of
+    a large mailbox would stay in memory until Python looks for such garbage."""
+
+    def __init__(self, records: CacheRecords, sections: Sequence[Section | Binary], *, headers_only: bool) -> None:
+        """`headers_only`: the sections are all of headers, which are not compared with a digest."""
+        self._session = records.session
+        self._view = records.view
+        self._records = records
         self._sections = sections
-        self._cached = cached
-        self._lost = lost
         self._headers_only = headers_only
         self.undecodable = False                            # a part has a transfer encoding that nobody knows
         self._decoded: tuple[CachedMessage, dict[Path, PartSpan]] | None = None
@@ -57,7 +94,7 @@ class MessageSections:
         try:
             file = self._open(row)
         except StoreError as error:
-            self._lost(error)
+            self._records.lost(error)
             stream.write(head + separator(head) + b" ".join(map(_nothing, self._sections)) + b")\r\n")
             return
         walked: dict[Span, Fields] = {}         # headers, by where they are
@@ -71,11 +108,11 @@ class MessageSections:
                     else:
                         await self._send_section(start + one.label, one, file, row, cached, walked)
                 except binary.HalfSent as error:    # what came next would be taken for the rest
-                    self._lost(error.reason)
+                    self._records.lost(error.reason)
                     stream.abort()
                     raise ConnectionLost from error
                 except StoreError as error:
-                    self._lost(error)
+                    self._records.lost(error)
                     stream.write(start + _nothing(one))
         stream.write(b")\r\n")
 
@@ -106,7 +143,7 @@ class MessageSections:
             end = header_end(file.read(0, BEGINNING))
             if end is not None:
                 return (end, file.size) if one.part is Part.TEXT else (0, end)
-            cached, = self._cached(np.array([row]))
+            cached, = self._records.each_of(np.array([row]))
         if cached is None:
             return None
         return section(cached, one.path, _PARTS.get(one.part, "HEADER"), int(row["header_length"]), len(file.head),

@@ -1,5 +1,6 @@
 """Sections of many messages at once: the same as what is said of each message by itself, and by RFC 3501 §6.4.5."""
 
+import gc
 import itertools
 import re
 
@@ -204,3 +205,25 @@ def test_cache_records_are_those_of_their_messages_in_whatever_order(place):
         assert [one.digest for one in store.cached(entry, some)] == some["digest"].tolist()
         batch = store.cached_batch(entry, some, fields=True)
         assert [b'"%d"' % at in one for at, one in zip(order, batch.envelopes(), strict=True)] == [True] * len(order)
+
+
+@pytest.mark.parametrize("item", [*ITEMS, b"BODY.PEEK[1.MIME]", b"BINARY.PEEK[1]", b"BODY.PEEK[2]"])
+def test_what_a_fetch_has_read_does_not_wait_for_a_search_for_garbage(place, item):
+    """The records of a large mailbox are free again as soon as nobody has it selected, so that the next change need not
+    copy them."""
+    place.patch.setattr("store.partition.recordbuffers.LARGE", 0)
+    place.patch.setattr("store.partition.views.LARGE", 0)
+    place.deliver("INBOX", content("one"))
+    place.deliver("INBOX", MESSAGES[-3])
+    wire = place.connect()
+    wire.send(b"a LOGIN alice secret\r\n")
+    wire.received()
+    gc.collect()
+    gc.disable()
+    try:
+        wire.send(b"b EXAMINE INBOX\r\nc FETCH 1:* %b\r\nd UNSELECT\r\n" % item)
+        answer = wire.received()
+        copies = [copy for some in place.store.partitions["primary"].views._shelf._copies.values() for copy in some]
+        assert b"c OK" in answer and b"d OK" in answer and copies and all(copy.free for copy in copies)
+    finally:
+        gc.enable()
