@@ -95,7 +95,7 @@ def verify(root: Path, known: Head | None = None, *, watched: Callable[[Iterator
         found.unread.append((found.head.number, before.place))
     last = head.number if head is not None else 0
     found.faults += [(place, UNREADABLE) for number, place in found.unread if number <= last]   # or nobody has told yet
-    if head is None and before is not None:
+    if head is None and before is not None and head_of(root / FOLDER) is None:      # else it has begun meanwhile
         found.faults.append(("head", "it is missing, or cannot be read"))
     if head is None and before is None and begun:
         found.faults.append((FOLDER, GONE))

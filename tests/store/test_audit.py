@@ -195,6 +195,17 @@ def test_a_trail_that_is_removed_whole_is_noticed_also_after_the_next_line(writt
     assert [what[:20] for _, what in verify(written).faults] == ["the head was missing"]
 
 
+def test_a_trail_that_begins_while_it_is_read_lacks_no_head(tmp_path):
+    def begins(read):
+        append(tmp_path, [(JANUARY, {"kind": "share", "what": "first"})])
+        return read
+
+    found = verify(tmp_path, watched=begins)
+    assert (found.lines, found.faults) == (1, [])
+    (tmp_path / FOLDER / HEAD).unlink()
+    assert verify(tmp_path).faults == [("head", "it is missing, or cannot be read")]
+
+
 def test_where_nothing_was_noted_nothing_is_gone(tmp_path):
     assert verify(tmp_path).faults == []
     (tmp_path / FOLDER).mkdir()
