@@ -2,8 +2,12 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
+
+from tools.server.process import freedmemory
+from tools.server.process.freedmemory import _fill_heap
 
 pytestmark = pytest.mark.long
 
@@ -67,3 +71,20 @@ def test_nothing_is_free_below_the_end_of_the_heap() -> None:
     done = subprocess.run([sys.executable, "-c", HEAP], capture_output=True, check=True)
     before, after = map(int, done.stdout.split())
     assert before > 8 << 20 and after < 64 << 10
+
+
+def test_of_another_malloc_little_is_taken() -> None:
+    """One that takes from the same heap (sbrk(2)), and of which glibc's mallinfo2(3) knows nothing: no piece is at the
+    end."""
+    taken = [0]
+
+    def malloc(size: int) -> int:
+        taken[0] += size
+        return taken[0]
+
+    _fill_heap(SimpleNamespace(malloc=malloc, free=lambda piece: None, sbrk=lambda octets: 1 << 40, mallinfo2=_none))
+    assert taken[0] < 2 << 20
+
+
+def _none() -> freedmemory._Heap:
+    return freedmemory._Heap()

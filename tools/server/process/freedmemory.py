@@ -11,6 +11,7 @@ ARENAS = 2                                      # pieces of memory that malloc t
 
 _SIZES = (*range(64 << 10, 1 << 10, -512), *range(1 << 10, 8, -16))     # octets of gaps, the largest first
 _HEADER = 64                                    # octets before the last piece of a heap, and its own
+_UNTOLD = 1 << 20                               # octets that each thread keeps at hand, at most: they seem to be in use
 _SMALL = range(16, 513, 16)                     # Python's classes of small objects, in octets: Objects/obmalloc.c
 _POOL_BITS = 14                                 # a pool has 16 KiB,
 _POOL = (1 << _POOL_BITS) - 48                  # and 48 octets of them are its header
@@ -56,12 +57,16 @@ def _fill_heap(libc: Any) -> None:
     libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
     libc.free.argtypes = [ctypes.c_void_p]
     libc.sbrk.restype, libc.sbrk.argtypes = ctypes.c_void_p, [ctypes.c_ssize_t]
+    heap = libc.mallinfo2()
+    left = heap.fordblks - heap.keepcost + _UNTOLD      # another malloc (LD_PRELOAD) has an end, too, and no such gaps
     for size in _SIZES:
         for _ in range(_MOST):
             piece = libc.malloc(size) or 0
             if piece + size + _HEADER >= libc.sbrk(0) - libc.mallinfo2().keepcost:      # from the end: no gap is left
                 libc.free(piece)
                 break
+            if (left := left - size) < 0:
+                return
 
 
 def _fill_pools(python: Any) -> None:
