@@ -71,6 +71,25 @@ S: a3 OK ...
 """)
 
 
+@pytest.mark.parametrize("numbers", ["2", "1:2"])
+def test_imap4rev2_hears_the_uid(player, numbers):
+    """RFC 9051 §7.5.2: a FETCH response that nobody asked for has the UID."""
+    told = [2] if numbers == "2" else [1, 2]
+    lines = "".join(f"S: * {number} FETCH (UID {number} FLAGS (\\Flagged))\n" for number in told)
+    player.play(rf"""
+have: INBOX one two
+have: C is logged in
+C: a1 ENABLE IMAP4rev2
+S: * ENABLED IMAP4rev2
+S: a1 OK ...
+C: a2 SELECT INBOX
+S: ...
+S: a2 OK ...
+C: a3 STORE {numbers} +FLAGS (\Flagged)
+{lines}S: a3 OK ...
+""")
+
+
 def test_an_answer_that_was_remembered_is_not_given_again(player):
     """A SEARCH by flags is answered once while nothing changes; what this client has stored is a change."""
     player.play(r"""

@@ -157,6 +157,7 @@ def test_a_row_that_is_cut_off_or_changed_is_one_that_says_so(store, events):
         assert all(each.body["event"] in ("MessageNew", "vnd.onecopy.EventsLost") for each in some) and some
         assert len(some) == events and some[0].readable or [(each.readable, each.together) for each in some] == [
             (False, 1)]
+        assert not some[0].readable or len(damaged) == len(row)         # what is cut off, or has more, is never read
         assert [json.loads(each.document) for each in some] == [{"id": each.id, **each.body} for each in some]
     act(store, lambda txn: outbox(store).remove(outbox(store).some("all", 10), txn))
     assert rows(store) == []

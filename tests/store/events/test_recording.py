@@ -175,6 +175,36 @@ def test_each_event_has_the_name_that_the_mailbox_had_then(store):
                 if body["event"] == "MessageNew"] == heard
 
 
+def test_who_wants_events_now_gets_them(store):
+    """Also those that are like events that came before: nobody gets what it wants no more, or what is not its own."""
+    one, other = str(INBOX), "user/bob/INBOX"
+    every = [(Receiver("all"),), (Receiver("bob", users=("bob",)),), (), (Receiver("all", mailboxes=(one,)),
+             Receiver("bob", types=("MessageNew",)), Receiver("read", types=("MessageRead",))), (Receiver("all"),)]
+    heard: dict[str, list[tuple[str, str]]] = {"all": [], "bob": [], "read": []}
+    for wanted in every:
+        hear(store, *wanted)
+        for name in (one, other):
+            before = uids(store, MailboxName.parse(name))
+            deliver(store, MAIL % 1, name)
+            if before:
+                change_flags(store, store.entry(MailboxName.parse(name)), before[-1:], FlagAction.ADD, SEEN)
+            for each in wanted:
+                if each.concerns(MailboxName.parse(name).owner, name):
+                    heard[each.name] += [(name.split("/")[1], kind) for kind in ("MessageNew", "MessageRead")
+                                         if kind in each.wanted and (kind == "MessageNew" or before)]
+    for who, events in heard.items():
+        assert [(body["user"], body["event"]) for body in waiting(store, who)] == events, who
+    hear(store, *map(Receiver, heard))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_arrives_with_keywords_says_so(store, count):
+    """RFC 5423 §5: flagNames, of one message and of several."""
+    for number in range(count):
+        deliver(store, MAIL % number, str(INBOX), flags=Flags(Flag.FLAGGED, ("$Important", 'quo"ted')))
+    assert [body["flagNames"] for body in waiting(store)] == [["\\Flagged", "$Important", 'quo"ted']] * count
+
+
 def test_quota(store):
     """RFC 5423 §4.1: the first delivery that is refused, and its end; other limits. Storage is in KiB (RFC 9208)."""
     hear(store, Receiver("all", types=("Quota*",)), Receiver("bob", types=("Quota*",), users=("bob",)))
