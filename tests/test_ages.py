@@ -74,7 +74,8 @@ HARMLESS = {
         last_check; tools/server/doctor/agelooks.py snapshots; tools/server/health.py _housekeeping;
         tools/server/metrics/figures.py _overdue; tools/server/metrics/history.py read;
         tools/server/process/loglevels.py Levels.tell; tools/server/tls/backendtls.py _ending;
-        tools/server/transcripts/wantedsessions.py WantedSessions.tell; tools/spark/report/page.py _activity""",
+        tools/server/transcripts/wantedsessions.py WantedSessions.tell; tools/outbox/sending.py Sending.status;
+        tools/spark/report/page.py _activity""",
     "more is looked at, and moved once more": """
         store/partitions/partitionmove.py _Move._bring; store/usermove/sendmailboxes.py
         MailboxSender._send_changes""",
