@@ -7,7 +7,7 @@ send each other files as they are.
 import re
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -30,8 +30,6 @@ FILES = 2_000                       # message files that are asked for at a time
 SMALL_FILES = 2_000                 # small files that are listed at a time
 FURTHER = 100                       # standbys of a standby, at most, of which it tells
 SELDOM = ("first", "tables", "epochs")     # fields of `StandbyState` that come when they have changed
-_PLAIN = frozenset(("number", "ends", "moment", "known", "step", "quick", "logs", "files"))     # see `is_plain`
-_PLAIN_AHEAD = _PLAIN | {"ahead"}
 _ALL = re.compile(r"(?!.*(\.new|lock)\Z)[^.].*", re.DOTALL)      # but what is not whole, and locks
 TOP = ""                            # the folder of the store itself,
 SMALL = {                           # and folders whose files are copied, too, and which of them: see `small_folders`
@@ -184,36 +182,6 @@ def unpacked(said: Message) -> Message:
     if len(octets) != count or not unpacking.eof or unpacking.unused_data:
         raise BadMessage("what came is not whole, or more than was said")
     return Message({name: value for name, value in said.fields.items() if name != "unpacked"}, octets)
-
-
-def is_plain(said: Message, known: Mapping[str, Position]) -> bool:
-    """Whether an answer, as it came, is of the most frequent form: it goes on from `known`, and has octets of logs and
-    whole message files, and nothing else. Then `Quick.of` takes it, it is whole, and no question is open: it can be on
-    disk, and acknowledged, before more is done with it."""
-    fields = said.fields
-    if not said.head or not _PLAIN <= fields.keys() <= _PLAIN_AHEAD or fields["quick"] is not True:
-        return False
-    try:
-        at, ends = positions(fields["known"]), positions(fields["ends"])
-        if at != known or at == ends or at.keys() != ends.keys():
-            return False
-        octets = 0
-        for name, file, start, count in said.list("logs", ANSWER_OCTETS):
-            place = whole(file, "file"), whole(start, "octet")
-            if place not in (at[name], (at[name][0] + 1, 0)):
-                return False
-            octets += whole(count, "octets", 1)
-            at[name] = place[0], place[1] + count
-        for partition, digest, size, time, count in said.list("files", ANSWER_OCTETS):
-            if f"partitions/{partition}/index" not in ends or len(bytes.fromhex(digest)) != MID_OCTETS:
-                return False
-            if whole(size, "size") != count or whole(time, "time") < 0:
-                return False
-            octets += size
-        seconds(fields["moment"], "moment")
-        return at == ends and octets == len(said.octets) and said.number("number") > 0
-    except (BadMessage, KeyError, ValueError, TypeError):
-        return False
 
 
 @frozen

@@ -9,7 +9,6 @@ too.
 import logging
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from mboxlist.engine.logfiles import log_name
 from mboxlist.engine.transact import Failure
 from store.errors import Problem, StoreError
 from store.standby import applying, logrecords, seeding, standbyjournal, switching
-from store.standby.copyformat import Quick, is_environment, is_plain, small_folders
+from store.standby.copyformat import Quick, is_environment, small_folders
 from store.standby.filecopies import FileCopies, copy_small, drop
 from store.standby.sourcepeer import Ends, SourcePeer
 from store.standby.standbyjournal import Journal
@@ -34,7 +33,6 @@ log = logging.getLogger(__name__)
 
 WAIT = 10.0                 # seconds that one question waits for news
 BEGINNING = 1, 0            # of a log
-MOST_WAITING = 32           # answers that are in the journal and not in their places
 AGAIN = 3                   # times that a round goes on for a message file that has been purged
 
 
@@ -62,9 +60,7 @@ class Follower:
     _asked: float = field(default=0.0, init=False)          # and when; monotonic, as is
     _current: float = field(default=0.0, init=False)        # when what `state` has was all that there was,
     _next_current: float = field(default=0.0, init=False)   # or what came ahead
-    # What is in the journal, and not in its place, the oldest first, each with what `state` and `_current` were then,
-    _waiting: deque[tuple[Quick, StandbyState, float]] = field(factory=deque, init=False)
-    _in_place: tuple[StandbyState, float] | None = field(default=None, init=False)      # and those of what is,
+    _waiting: list[Quick] = field(factory=list, init=False)     # what is in the journal, and not in its place,
     _ahead: tuple[Quick, Message] | None = field(default=None, init=False)      # and must not be there yet
     _journal: Journal = field(init=False)
     _gone: set[Path] = field(factory=set, init=False)       # small files that are no more,
@@ -109,23 +105,18 @@ class Follower:
         then. Who is to `go_on` asks again as soon as it is: answers there may wait for that. Raises Reseed, StoreError,
         OSError."""
         self.ask(wait)
-        self._put_meanwhile(MOST_WAITING if go_on else 0)
+        self._put()                     # while the other side is at it
+        if self._number:
+            self.shown(self.state, self._current, self._dropped)
         if self._journal.is_due():
-            self._put()
             self._journal.begin_emptying(self.state, self._last)
-        said, asked = self.source.said(), self._asked
+        found = self.source.next(self.newest)
         self._has_asked = False
-        is_in_journal = go_on and is_plain(said, self.newest.ends)
-        if is_in_journal:               # all else is done while the other side goes on
-            self._journal.append(said)
-            self._number, self._is_as_told = said.number("number"), True
-            self.ask(wait)
-        found = self.source.next(said, self.newest)
         there, quick, self.step = found.there, found.quick, found.step
         self._compare(there)
         self._be_sure()
         self._is_as_told, self.lag = True, found.lag
-        current = asked - found.lag
+        current = self._asked - found.lag
         if there.ends == self.state.ends and there.small == self.state.small:
             self._drop()
             self.state = evolve(self.state, moment=there.moment, first=there.first, tables=there.tables,
@@ -134,11 +125,10 @@ class Follower:
             self._number, self._current = found.number, current
             return False
         gone = self._small_files(there) if there.small != self.state.small else set()
-        if quick is not None and (is_in_journal or self._large(quick)):
+        if quick is not None and self._large(quick):
             self._tell(quick)
-            if not is_in_journal:
-                self._journal.append(said)
-                self._number = found.number
+            self._journal.append(found.said)
+            self._number = found.number
             self._drop()
             if go_on:
                 self.ask(wait)
@@ -146,8 +136,8 @@ class Follower:
             if quick.ahead:
                 self._ahead, self._next_current = (quick, found.said), current
             else:
+                self._waiting.append(quick)
                 self.state, self._current = self.newest, current
-                self._waiting.append((quick, self.state, current))
         else:
             self._long_round(there)
             self._is_as_told, self._current = False, current
@@ -182,31 +172,15 @@ class Follower:
     def _be_sure(self) -> None:
         """The other side has said more: it has on disk what came ahead."""
         if self._ahead is not None:
-            quick, self._ahead, self._current = self._ahead[0], None, self._next_current
+            self._waiting.append(self._ahead[0])
+            self._ahead, self._current = None, self._next_current
             applied = self.state.applied        # perhaps later than those of `newest`
             self.state = self.newest if self.newest.applied is applied else evolve(self.newest, applied=applied)
-            self._waiting.append((quick, self.state, self._current))
-
-    def _put_meanwhile(self, most: int) -> None:
-        """Put what waits in its place while the other side is at its answer. When that comes, up to `most` go on to
-        wait, since somebody waits for us; whoever follows this one hears of what is in place."""
-        while self._waiting and (len(self._waiting) > most or not self.source.has_come()):
-            self._put_one()
-        if self._number:
-            if not self._waiting:
-                self._in_place = self.state, self._current
-            if self._in_place is not None:
-                self.shown(*self._in_place, self._dropped)
 
     def _put(self) -> None:
         while self._waiting:
-            self._put_one()
-
-    def _put_one(self) -> None:
-        quick, state, current = self._waiting[0]
-        standbyjournal.put(self.root, quick)
-        self._waiting.popleft()
-        self._in_place = state, current
+            standbyjournal.put(self.root, self._waiting[0])
+            del self._waiting[0]
 
     def _tell(self, quick: Quick) -> None:
         try:

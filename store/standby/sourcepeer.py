@@ -291,21 +291,13 @@ class SourcePeer:
             asked["further"] = dict(further)
         self.peer.tell(asked if known else {**asked, "known": state.ends, "small": state.small})
 
-    def has_come(self) -> bool:
-        """Whether some of the answer to `ask_next` has."""
-        return self.peer.wire.is_ready()
-
-    def said(self) -> Message:
-        """The answer to `ask_next`, as it came: for `next`."""
+    def next(self, state: StandbyState) -> "Next":
+        """The answer to `ask_next`."""
         said = self.peer.answer()
         self.rate.take(len(said.octets))
         with self._understood():
-            return unpacked(said)
-
-    def next(self, said: Message, state: StandbyState) -> "Next":
-        """What that answer says to one that has this."""
-        with self._understood():
-            return Next.of(said, state)
+            found = Next.of(unpacked(said), state)
+        return found
 
     def ends(self, known: Mapping[str, Position], sums: Mapping[str, int]) -> Ends:
         """How far all its logs are on disk, at one moment."""

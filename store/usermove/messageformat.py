@@ -40,9 +40,6 @@ class Wire(Protocol):
     def write(self, data: bytes) -> None:
         """Send it all. Raises OSError."""
 
-    def is_ready(self) -> bool:
-        """Whether `read` would not wait."""
-
     def limit(self, seconds: float) -> None:
         """How long one wait for the other side may take from now on."""
 

@@ -239,9 +239,6 @@ class Cut:
         if self.left < 0:
             raise ConnectionResetError(104, "cut")
 
-    def is_ready(self) -> bool:
-        return self.wire.is_ready()
-
     def limit(self, seconds: float) -> None:
         self.wire.limit(seconds)
 

@@ -349,9 +349,6 @@ class Through:
     def write(self, data: bytes) -> None:
         self.wire.write(data)
 
-    def is_ready(self) -> bool:
-        return self.wire.is_ready()
-
     def limit(self, seconds: float) -> None:
         self.wire.limit(seconds)
 

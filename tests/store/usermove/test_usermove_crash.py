@@ -70,9 +70,6 @@ class Watched:
             self.death.step("say")
         self.wire.write(data)
 
-    def is_ready(self) -> bool:
-        return self.wire.is_ready()
-
     def limit(self, seconds: float) -> None:
         self.wire.limit(seconds)
 

@@ -1,6 +1,5 @@
 """Two back ends in one process: stores, each with a name, and connections between them that a test can cut."""
 
-import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -35,9 +34,6 @@ class Plain:
 
     def write(self, data: bytes) -> None:
         self.socket.sendall(data)
-
-    def is_ready(self) -> bool:
-        return bool(select.select([self.socket], [], [], 0)[0])
 
     def limit(self, seconds: float) -> None:
         self.socket.settimeout(seconds)

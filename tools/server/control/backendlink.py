@@ -6,7 +6,6 @@ Threads and blocking sockets: a move of a user is long work on files and databas
 
 import contextlib
 import logging
-import select
 import selectors
 import socket
 import ssl
@@ -188,14 +187,6 @@ class _Tls:
         """All of it. The time limit holds for each part: a slow network may take longer for many octets."""
         for at in range(0, len(data), WRITE_OCTETS):
             self.socket.sendall(memoryview(data)[at:at + WRITE_OCTETS])
-
-    def is_ready(self) -> bool:
-        """Whether there is something to read. (One record of TLS at most is taken from the kernel at a time.)"""
-        if self._ahead:
-            return True
-        poll = select.poll()
-        poll.register(self.socket, select.POLLIN)
-        return bool(poll.poll(0))
 
     def limit(self, seconds: float) -> None:
         """How long one wait may take."""
