@@ -140,7 +140,7 @@ class Following:
         try:
             while not self.stop.is_set():
                 answers = len(self.place.views) - 1
-                if follower.round(0.05):
+                if follower.round(0.05, go_on=self.way.synchronous):
                     self.way.then(follower)
                 if self.third is not None:
                     follower.ask(0.05)          # before all else: answers may wait for it
